@@ -1,0 +1,1 @@
+"""ComparisonRow and Comparison: what differs, as a table in execution order."""

@@ -1,0 +1,27 @@
+"""Fixtures every test may use."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+@pytest.fixture(scope="session")
+def project_root() -> Path:
+    """The folder that holds cli.py."""
+    return ROOT
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """Real device files and field cases; not part of the project, so tests that need them skip without."""
+    folder = Path(os.environ.get("PRECISION_TOOL_SHARED_DATA", ROOT.parent / "shared" / "data"))
+    if not folder.is_dir():
+        pytest.skip(f"shared data not found at {folder} (set PRECISION_TOOL_SHARED_DATA)")
+    return folder
