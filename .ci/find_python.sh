@@ -1,0 +1,34 @@
+#!/bin/sh
+# Prints the path of the Python to use: the wish in $1 if given, else 3.11, else 3.13, else 3.12, from PATH and pyenv.
+# A name on PATH may be a pyenv shim that refuses to run, so a candidate counts only if it starts.
+set -u
+
+usable() {  # interpreter, wanted minor versions: prints the real executable if it starts and fits
+    "$1" - "$2" 2>/dev/null <<'PY'
+import sys
+if sys.version_info[0] == 3 and str(sys.version_info[1]) in sys.argv[1].split(","):
+    print(sys.executable)
+else:
+    sys.exit(1)
+PY
+}
+
+if [ -n "${1:-}" ]; then
+    usable "$1" 11,12,13 && exit 0
+    echo "PYTHON=$1 does not start or is not Python 3.11, 3.12 or 3.13" >&2
+    exit 1
+fi
+
+pyenv_root=${PYENV_ROOT:-}
+[ -n "$pyenv_root" ] || pyenv_root=$(pyenv root 2>/dev/null) || pyenv_root=$HOME/.pyenv
+
+for minor in 11 13 12; do
+    for candidate in "python3.$minor" "$pyenv_root"/versions/3."$minor".*/bin/python3 python3; do
+        found=$(usable "$candidate" "$minor") || continue
+        [ "$minor" = 11 ] || echo "Python 3.$minor found, no 3.11: Estimator mode (tf.estimator) will be missing" >&2
+        echo "$found"
+        exit 0
+    done
+done
+echo "No Python 3.11, 3.12 or 3.13 found: install one (3.11 is best, e.g. 'apt install python3.11 python3.11-venv' or 'pyenv install 3.11')" >&2
+exit 1
