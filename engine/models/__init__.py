@@ -1,0 +1,1 @@
+"""Reference models on the engine: samples to read, and subjects under test."""

@@ -1,0 +1,1 @@
+"""Sparse optimizers: each updates the rows of a batch only."""

@@ -1,0 +1,192 @@
+"""Figures: what two arrays have in common, or why a figure does not exist."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+COLUMNS = (
+    "CosineSimilarity",
+    "MaxAbsoluteError",
+    "AccumulatedRelativeError",
+    "RelativeEuclideanDistance",
+    "KullbackLeiblerDivergence",
+    "StandardDeviation",
+    "MeanAbsoluteError",
+    "RootMeanSquareError",
+    "MaxRelativeError",
+    "MeanRelativeError",
+)
+"""The ten columns of a result file, in its order."""
+
+NON_FINITE_MISMATCH = "non-finite mismatch"
+BOTH_ZERO = "both sides are zero"
+RIGHT_ZERO = "right is zero"
+BOTH_EMPTY = "both sides are empty"
+"""Phrases of a result file's CompareFailReason that its readers understand."""
+
+FIELDS = {
+    "CosineSimilarity": "cosine",
+    "MaxAbsoluteError": "max_abs_error",
+    "AccumulatedRelativeError": "accumulated_relative_error",
+    "RelativeEuclideanDistance": "relative_distance",
+    "KullbackLeiblerDivergence": "divergence",
+    "StandardDeviation": "standard_deviation",
+    "MeanAbsoluteError": "mean_abs_error",
+    "RootMeanSquareError": "root_mean_square_error",
+    "MaxRelativeError": "max_relative_error",
+    "MeanRelativeError": "mean_relative_error",
+}
+"""Field of :class:`Figures` behind each column."""
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What two arrays have in common.
+
+    Attributes:
+        left_shape, right_shape, left_dtype, right_dtype: As compared.
+        elements: Elements of each side, of the left one where the shapes differ.
+        differing: Elements that differ (R5); None where the shapes or the kinds of data do not allow the question.
+        finite: Elements that are finite on both sides; all figures are over them.
+        nan_left, nan_right, inf_left, inf_right: Elements with a NaN, with an infinity (and no NaN).
+        non_finite_mismatches: Differing elements that are not finite on one side at least.
+        mismatch_index: Flat C-order index of the first of them.
+        max_abs_index: Flat C-order index of the greatest difference, None if there is none.
+        max_abs_exact: The greatest difference of 64-bit integers, exact.
+        left_mean, left_deviation, right_mean, right_deviation: Population mean and standard deviation.
+        pattern: What explains the difference as a whole ("scaled by 2 (right = 2 x left)"), empty if nothing simple.
+        reasons: Column name -> why the figure is undefined.
+        flattened: Figures of the flattened data when only the shapes differ.
+    """
+
+    left_shape: tuple[int, ...]
+    right_shape: tuple[int, ...]
+    left_dtype: str
+    right_dtype: str
+    elements: int
+    differing: int | None = None
+    finite: int = 0
+    nan_left: int = 0
+    nan_right: int = 0
+    inf_left: int = 0
+    inf_right: int = 0
+    non_finite_mismatches: int = 0
+    mismatch_index: int | None = None
+    max_abs_index: int | None = None
+    max_abs_exact: int | None = None
+    cosine: float | None = None
+    max_abs_error: float | None = None
+    accumulated_relative_error: float | None = None
+    relative_distance: float | None = None
+    divergence: float | None = None
+    left_mean: float | None = None
+    left_deviation: float | None = None
+    right_mean: float | None = None
+    right_deviation: float | None = None
+    mean_abs_error: float | None = None
+    root_mean_square_error: float | None = None
+    max_relative_error: float | None = None
+    mean_relative_error: float | None = None
+    pattern: str = ""
+    reasons: Mapping[str, str] = field(default_factory=dict)
+    flattened: Figures | None = None
+
+    @property
+    def same_shape(self) -> bool:
+        """Whether both sides have the same dimensions."""
+        return self.left_shape == self.right_shape
+
+    @property
+    def comparable(self) -> bool:
+        """Whether elements could be held against each other."""
+        return self.differing is not None
+
+    @property
+    def equal(self) -> bool:
+        """Same shape and not one differing element (R5)."""
+        return self.same_shape and self.differing == 0
+
+    @property
+    def scalar(self) -> bool:
+        """One element, whatever the number of dimensions."""
+        return self.elements == 1 and math.prod(self.left_shape) == 1
+
+    @property
+    def exact_kind(self) -> bool:
+        """Whether any difference is an error: integers, booleans, strings (ids, indices, flags)."""
+        return not any(name.startswith(("float", "bfloat", "complex")) for name in (self.left_dtype, self.right_dtype))
+
+    @property
+    def standard_deviation(self) -> str | None:
+        """``(mean;deviation),(mean;deviation)`` with three decimals, the left side first; below 0.001 it shows 0."""
+        numbers = (self.left_mean, self.left_deviation, self.right_mean, self.right_deviation)
+        if any(number is None for number in numbers):
+            return None
+        texts = [f"{0.0 if abs(number) < 0.001 else number:.3f}" for number in numbers if number is not None]
+        return f"({texts[0]};{texts[1]}),({texts[2]};{texts[3]})"
+
+    def column(self, name: str) -> float | str | None:
+        """Returns the figure of one of :data:`COLUMNS`; text only for StandardDeviation."""
+        value: float | str | None = getattr(self, FIELDS[name])
+        return value
+
+    def columns(self) -> dict[str, float | str | None]:
+        """Returns all figures by column name."""
+        return {name: self.column(name) for name in COLUMNS}
+
+    @property
+    def verdict(self) -> str:
+        """``equal``, ``different``, ``shapes differ`` or ``not comparable``; closeness is another question."""
+        if not self.same_shape:
+            return "shapes differ"
+        if not self.comparable:
+            return "not comparable"
+        return "different" if self.differing else "equal"
+
+    def below(self, threshold: float) -> bool:
+        """Tells whether the pair is suspicious at a cosine threshold.
+
+        So is a cosine strictly below it, a NaN or infinity that only one side has, and a zero vector against one that
+        is not (no threshold drops those). A scalar has no cosine; it is suspicious when its relative distance is
+        above the one that a vector of unchanged length has at the threshold, sqrt(2 (1 - threshold)).
+        """
+        if self.non_finite_mismatches:
+            return True
+        if self.cosine is not None:
+            return self.cosine < threshold
+        if not self.differing or self.finite == 0:
+            return False
+        if self.scalar and self.relative_distance is not None:
+            return self.relative_distance > distance_at(threshold)
+        return True
+
+    @property
+    def rank(self) -> tuple[int, float]:
+        """Key that sorts the worst pair first.
+
+        Non-finite mismatches, differing ids, one-sided zeros, then by relative distance, then what cannot be compared,
+        then what is equal.
+        """
+        if self.non_finite_mismatches:
+            return (0, -float(self.non_finite_mismatches))
+        if self.differing and self.exact_kind:
+            return (1, -self.differing / max(self.elements, 1))
+        if self.differing and self.relative_distance is None:
+            return (2, -(self.max_abs_error or 0.0))
+        if self.differing and self.cosine is None and not self.scalar:
+            return (2, -(self.relative_distance or 0.0))
+        if self.differing:
+            return (3, -(self.relative_distance or 0.0))
+        return (5, 0.0) if self.comparable else (4, 0.0)
+
+
+def distance_at(threshold: float) -> float:
+    """Returns the relative distance of two vectors of one length whose cosine is at the threshold."""
+    return math.sqrt(max(0.0, 2 * (1 - threshold)))
+
+
+def shape_text(shape: tuple[int, ...]) -> str:
+    """Returns a shape as result files have it: ``[2,3]``, ``[]`` for no dimensions."""
+    return f"[{','.join(map(str, shape))}]"

@@ -1,0 +1,222 @@
+"""Reading a whole-network result file, of either generation, as leniently as the fields allow.
+
+Columns are found by name, the two ``DataType`` and ``Address`` by their place after ``NPUDump`` and ``GroundTruth``.
+Files of 2021 name the sides ``LeftOp`` and ``RightOp`` and separate op names by blanks; newer ones ``NPUDump`` and
+``GroundTruth``, separated by commas.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from compare.figures import BOTH_EMPTY, BOTH_ZERO, COLUMNS, NON_FINITE_MISMATCH, RIGHT_ZERO, distance_at
+from dumpers.errors import DataError
+
+_RESULT_NAME = re.compile(r"result_(\d+)\.csv")
+_NOTHING = frozenset({"NaN", "*", ""})
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One row of a result file.
+
+    Attributes:
+        line: Line number in the file, from 1.
+        index: Fusion group; None if the cell is no number.
+        op_type: Empty in old files.
+        left_names, right_names: Op names; empty for ``*``.
+        op, io, slot: Parsed from TensorIndex; ``op`` is empty on a row without data.
+        figures: Column name -> number; None for ``NaN``, an empty cell and anything that is no finite number.
+        texts: Column name -> the cell as it stands (``NaN`` = not compared, ``nan`` or ``inf`` = computed so).
+        shape: The Shape cell, empty if there is none.
+        reason: CompareFailReason, empty if there is none.
+    """
+
+    line: int
+    index: int | None
+    op_type: str
+    left_names: tuple[str, ...]
+    right_names: tuple[str, ...]
+    op: str
+    io: str
+    slot: int | None
+    figures: Mapping[str, float | None]
+    texts: Mapping[str, str]
+    shape: str = ""
+    reason: str = ""
+
+    @property
+    def cosine(self) -> float | None:
+        """CosineSimilarity, None where it is not a number."""
+        return self.figures.get("CosineSimilarity")
+
+    @property
+    def cosine_text(self) -> str:
+        """The CosineSimilarity cell."""
+        return self.texts.get("CosineSimilarity", "")
+
+    def below(self, threshold: float) -> bool | None:
+        """Tells whether the tensor is bad at a cosine threshold, None if the file does not allow to tell.
+
+        Where there is no cosine (a scalar, a zero side) the relative distance decides, or what the reason says; a NaN
+        or infinity of one side only is bad whatever the cosine of the rest.
+        """
+        if NON_FINITE_MISMATCH in self.reason:
+            return True
+        if self.cosine is not None:
+            return self.cosine < threshold
+        distance = self.figures.get("RelativeEuclideanDistance")
+        if distance is not None:
+            return distance > distance_at(threshold)
+        if BOTH_ZERO in self.reason or BOTH_EMPTY in self.reason:
+            return False
+        return True if RIGHT_ZERO in self.reason else None
+
+
+@dataclass(frozen=True)
+class ResultFile:
+    """A result file.
+
+    Attributes:
+        rows: In the order of the file, which may be text order of the indices.
+        problems: Lines that could not be understood, each as one sentence.
+    """
+
+    path: Path
+    rows: tuple[ResultRow, ...]
+    problems: tuple[str, ...] = ()
+
+
+def result_files(path: Path) -> tuple[Path, ...]:
+    """Returns the result files of a directory (sub-directories included) by their number, or the file itself.
+
+    Raises:
+        DataError: there is nothing of the kind.
+    """
+    if path.is_file():
+        return (path,)
+    if not path.is_dir():
+        raise DataError(f"no such file or directory: {path}")
+    found = [(int(m[1]), p) for p in path.rglob("result_*.csv") if (m := _RESULT_NAME.match(p.name))]
+    if not found:
+        raise DataError(f"no result_<time>.csv in {path}: run vc first, or give a file with -f")
+    return tuple(p for _, p in sorted(found, key=lambda item: (item[0], str(item[1]))))
+
+
+def read_csv(path: Path) -> ResultFile:
+    """Reads a result file.
+
+    Raises:
+        DataError: it cannot be read or is not a result file.
+    """
+    try:
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror}") from error
+    columns: _Columns | None = None
+    rows: list[ResultRow] = []
+    problems: list[str] = []
+    reader = csv.reader(text.splitlines(keepends=True))
+    try:
+        for cells in reader:
+            if not any(cells):
+                continue
+            if columns is None:
+                columns = _Columns.of(cells, path)
+            elif len(cells) < columns.needed:
+                problems.append(f"line {reader.line_num} has {len(cells)} cells, {columns.needed} are needed")
+            else:
+                rows.append(columns.row(cells, reader.line_num))
+    except csv.Error as error:
+        raise DataError(f"{path} line {reader.line_num}: {error}") from error
+    if columns is None:
+        raise DataError(f"{path} is empty: a result file starts with a line of column names")
+    return ResultFile(path, tuple(rows), tuple(problems))
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """Where the columns of one file are."""
+
+    position: Mapping[str, int]
+    left: int
+    right: int
+    separator: str
+
+    @classmethod
+    def of(cls, header: Sequence[str], path: Path) -> _Columns:
+        names = [cell.strip() for cell in header]
+        position = {name: number for number, name in reversed(list(enumerate(names)))}
+        missing = [name for name in ("Index", "TensorIndex", "CosineSimilarity") if name not in position]
+        if missing:
+            raise DataError(
+                f"{path} is not a whole-network result file: no column {', '.join(missing)} "
+                f"(its columns are {', '.join(names[:4])}, ...)"
+            )
+        new = "NPUDump" in position
+        try:
+            left, right = (position[n] for n in (("NPUDump", "GroundTruth") if new else ("LeftOp", "RightOp")))
+        except KeyError as error:
+            raise DataError(f"{path} is not a whole-network result file: no column {error.args[0]}") from error
+        return cls(position, left, right, "," if new else " ")
+
+    @property
+    def needed(self) -> int:
+        """Cells that a row must have to be of use."""
+        return 1 + max(self.left, self.right, self.position["TensorIndex"], self.position["CosineSimilarity"])
+
+    def row(self, cells: Sequence[str], line: int) -> ResultRow:
+        op, io, slot = _tensor_index(self._cell(cells, "TensorIndex"))
+        texts = {name: self._cell(cells, name) for name in COLUMNS if name in self.position}
+        return ResultRow(
+            line=line,
+            index=_integer(self._cell(cells, "Index")),
+            op_type=self._cell(cells, "OpType"),
+            left_names=self._names(cells[self.left]),
+            right_names=self._names(cells[self.right]),
+            op=op,
+            io=io,
+            slot=slot,
+            figures={name: _number(text) for name, text in texts.items()},
+            texts=texts,
+            shape=self._cell(cells, "Shape"),
+            reason=self._cell(cells, "CompareFailReason"),
+        )
+
+    def _cell(self, cells: Sequence[str], name: str) -> str:
+        number = self.position.get(name)
+        return _unguarded(cells[number].strip()) if number is not None and number < len(cells) else ""
+
+    def _names(self, cell: str) -> tuple[str, ...]:
+        names = (name.strip() for name in _unguarded(cell.strip()).split(self.separator))
+        return tuple(name for name in names if name not in _NOTHING)
+
+
+def _unguarded(cell: str) -> str:
+    """Removes the apostrophe in front of a cell that would otherwise be taken for a formula."""
+    return cell[1:] if cell[:1] == "'" and cell[1:2] in tuple("=+-@%") else cell
+
+
+def _tensor_index(cell: str) -> tuple[str, str, int | None]:
+    """Splits ``op:output:0`` from the right, since an op name may hold a colon."""
+    parts = cell.rsplit(":", 2)
+    if cell in _NOTHING or len(parts) != 3:
+        return "", "", None
+    return parts[0], "input" if parts[1] == "input" else "output", _integer(parts[2])
+
+
+def _integer(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+def _number(text: str) -> float | None:
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None

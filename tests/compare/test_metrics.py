@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import math
+import warnings
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from compare.blocks import BLOCK
+from compare.metrics import COLUMNS, compare_arrays, statistics
+
+NAN, INF = math.nan, math.inf
+
+
+@pytest.fixture(autouse=True)
+def _no_warning():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+def printed(figures):
+    return ["-" if (v := figures.column(name)) is None else v if isinstance(v, str) else f"{v:.6f}" for name in COLUMNS]
+
+
+# Measured with the users' program; "-" where a figure that does not exist is undefined here (R1).
+MEASURED = [
+    (
+        [1, 2, 3, 4],
+        [1, 2, 3, 5],
+        "0.993999 1.000000 0.200000 0.160128 0.010310 (2.500;1.118),(2.750;1.479) 0.250000 0.500000 0.200000 0.050000",
+    ),
+    (
+        [1, 2, 3, 4],
+        [1, 0, 3, 4],
+        "0.930949 2.000000 0.000000 0.392232 2.434700 (2.500;1.118),(2.000;1.581) 0.500000 1.000000 0.000000 0.000000",
+    ),
+    (
+        [0, 0],
+        [0, 0],
+        "- 0.000000 - - 0.000000 (0.000;0.000),(0.000;0.000) 0.000000 0.000000 - -",
+    ),
+    (
+        [0, 0],
+        [1, 2],
+        "- 2.000000 2.000000 1.000000 7.278046 (0.000;0.000),(1.500;0.500) 1.500000 1.581139 1.000000 1.000000",
+    ),
+    (
+        [1, 2],
+        [0, 0],
+        "- 2.000000 - - 0.693145 (1.500;0.500),(0.000;0.000) 1.500000 1.581139 - -",
+    ),
+    (
+        [5],
+        [7],
+        "- 2.000000 0.285714 0.285714 0.000000 (5.000;0.000),(7.000;0.000) 2.000000 2.000000 0.285714 0.285714",
+    ),
+    (
+        [1, 2, 3],
+        [-1, -2, -3],
+        "-1.000000 6.000000 6.000000 2.000000 10.628255 (2.000;0.816),(-2.000;0.816) "
+        "4.000000 4.320494 2.000000 2.000000",
+    ),
+    (
+        [1.5, 3, 4.5],
+        [1, 2, 3],
+        "1.000000 1.500000 1.500000 0.500000 0.000000 (3.000;1.225),(2.000;0.816) 1.000000 1.080123 0.500000 0.500000",
+    ),
+]
+
+
+@pytest.mark.parametrize(("left", "right", "expected"), MEASURED)
+def test_measured_rows(left, right, expected):
+    assert printed(compare_arrays(np.float32(left), np.float32(right))) == expected.split()
+
+
+def test_measured_rows_of_integers_and_booleans():
+    integers = compare_arrays(np.array([1, 2, 3]), np.array([1, 2, 4]))
+    expected = (
+        "0.991460 1.000000 0.250000 0.218218 0.017372 (2.000;0.816),(2.333;1.247) 0.333333 0.577350 0.250000 0.083333"
+    )
+    assert printed(integers) == expected.split()
+    booleans = compare_arrays(np.array([True, False, True]), np.array([True, True, True]))
+    assert f"{booleans.cosine:.6f}" == "0.816497"
+    assert (booleans.differing, booleans.max_abs_error) == (1, 1.0)
+
+
+def test_every_undefined_figure_has_a_reason_and_every_other_is_finite():
+    pairs = [([0, 0], [0, 0]), ([1, 2], [0, 0]), ([5], [7]), ([NAN, 1], [2, 3]), ([NAN, INF], [1, 1]), ([], [])]
+    for left, right in pairs:
+        figures = compare_arrays(np.float32(left), np.float32(right))
+        for name in COLUMNS:
+            value = figures.column(name)
+            assert (value is None) == bool(figures.reasons.get(name)), (left, right, name)
+            assert not isinstance(value, float) or math.isfinite(value)
+
+
+def test_non_finite_elements_are_counted_and_left_out():
+    figures = compare_arrays(np.float32([1, NAN, 3, INF, NAN, -INF]), np.float32([1, NAN, 4, INF, 2, INF]))
+    assert (figures.nan_left, figures.nan_right, figures.inf_left, figures.inf_right) == (2, 1, 2, 2)
+    assert (figures.finite, figures.non_finite_mismatches, figures.mismatch_index, figures.differing) == (2, 2, 4, 3)
+    assert (figures.max_abs_error, figures.max_abs_index) == (1.0, 2)
+
+
+def test_a_place_beyond_the_first_block_is_right():
+    left = np.zeros((3, BLOCK), np.float32)
+    left[0, 0] = 1
+    right = left.copy()
+    right[2, 7] = 5
+    left[1, 3] = right[1, 3] = NAN
+    left[2, 2] = INF
+    figures = compare_arrays(left, right)
+    assert np.unravel_index(figures.max_abs_index, left.shape) == (2, 7)
+    assert np.unravel_index(figures.mismatch_index, left.shape) == (2, 2)
+
+
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, ml_dtypes.float8_e5m2, ml_dtypes.float8_e4m3fn, np.float16])
+def test_small_floats_are_compared_at_their_exact_values(dtype):
+    left, right = np.array([1, -2.5, 3, 0], dtype), np.array([1, -2.5, 3.5, 0], dtype)
+    figures = compare_arrays(left, right)
+    assert (figures.differing, figures.max_abs_error, figures.max_abs_index) == (1, 0.5, 2)
+
+
+def test_wide_integers_of_different_signedness_are_exact():
+    figures = compare_arrays(np.array([2**63 + 5, 7], np.uint64), np.array([-1, 7], np.int64))
+    assert (figures.differing, figures.max_abs_exact) == (1, 2**63 + 6)
+    extreme = compare_arrays(np.array([2**63 - 1, 0]), np.array([-(2**63), 0]))
+    assert extreme.max_abs_exact == 2**64 - 1
+
+
+def test_complex_counts_elements_and_keeps_the_imaginary_part():
+    left = np.array([1 + 1j, 2, complex(0, NAN)], np.complex64)
+    right = np.array([1 - 1j, 2, complex(0, NAN)], np.complex64)
+    figures = compare_arrays(left, right)
+    assert (figures.elements, figures.finite, figures.differing, figures.nan_left, figures.nan_right) == (3, 2, 1, 1, 1)
+    assert figures.max_abs_error == 2.0
+    assert figures.max_abs_index == 0
+    assert figures.cosine == pytest.approx(4 / 6)
+
+
+def test_strings_are_compared_by_bytes():
+    figures = compare_arrays(np.array([b"a", b"b"], object), np.array([b"a", b"c"], object))
+    assert (figures.differing, figures.cosine) == (1, None)
+    assert "strings" in figures.reasons["CosineSimilarity"]
+    assert not compare_arrays(np.array([b"a"], object), np.float32([1])).comparable
+
+
+def test_scaled_and_shifted_data_are_named():
+    base = np.random.default_rng(0).normal(size=1000)
+    assert compare_arrays(base * 1.5, base).pattern == "scaled by 1.5 (left = 1.5 x right)"
+    assert compare_arrays(base, base * -3).pattern == "scaled by -3 (right = -3 x left)"
+    assert compare_arrays(base + 2, base).pattern == "shifted by 2 (left = right + 2)"
+    assert compare_arrays(base, np.roll(base, 1)).pattern == ""
+    assert compare_arrays(base, base * (1 + 1e-6)).pattern == ""
+
+
+def test_fortran_order_and_strides_do_not_matter():
+    rng = np.random.default_rng(1)
+    left, right = rng.normal(size=(200, 300)), rng.normal(size=(200, 300))
+    plain = compare_arrays(left, right)
+    assert compare_arrays(np.asfortranarray(left), right) == plain
+    assert compare_arrays(np.repeat(left, 2, axis=1)[:, ::2], right) == plain
+
+
+def test_without_divergence_there_is_no_second_pass():
+    figures = compare_arrays(np.float32([1, 2]), np.float32([1, 3]), with_divergence=False)
+    assert (figures.divergence, figures.reasons["KullbackLeiblerDivergence"]) == (None, "not asked for")
+
+
+def test_scalars_are_judged_by_distance():
+    near, far = (compare_arrays(np.float32(2.0), np.float32(right)) for right in (2.001, 3.0))
+    assert (near.cosine, near.reasons["CosineSimilarity"]) == (None, "scalar")
+    assert (near.below(0.98), far.below(0.98)) == (False, True)
+
+
+@pytest.mark.parametrize("scale", [1e-320, 1e-200, 1e-100, 1.0, 1e100, 1e200, 8e307])
+def test_float64_of_any_size(scale):
+    left, right = np.array([1.0, 2, -2]) * scale, np.array([1.0, -2, -2]) * scale
+    figures = compare_arrays(left, right)
+    assert figures.cosine == pytest.approx(1 / 9, rel=1e-3 if scale < 1e-300 else 1e-14)
+    assert figures.relative_distance == pytest.approx(4 / 3, rel=1e-3 if scale < 1e-300 else 1e-14)
+    if scale < 8e307:
+        assert figures.max_abs_error == pytest.approx(4 * scale, rel=1e-3)
+    else:
+        assert figures.reasons["MaxAbsoluteError"] == "beyond the range of float64"
+
+
+FLOATS = hnp.arrays(np.float32, st.integers(2, 40), elements=st.floats(width=32, allow_nan=True, allow_infinity=True))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.data())
+def test_against_exact_sums(data):
+    left = data.draw(FLOATS)
+    right = data.draw(hnp.arrays(np.float32, left.size, elements=st.floats(width=32)))
+    figures, swapped = compare_arrays(left, right), compare_arrays(right, left)
+    assert figures.cosine == swapped.cosine
+    keep = np.isfinite(left) & np.isfinite(right)
+    x, y = left[keep].astype(np.float64), right[keep].astype(np.float64)
+    same = (left == right) | (np.isnan(left) & np.isnan(right))
+    assert figures.differing == np.count_nonzero(~same)
+    assert figures.non_finite_mismatches == np.count_nonzero(~same & ~keep)
+    if figures.cosine is not None:
+        exact = math.fsum(x * y) / math.sqrt(math.fsum(x * x) * math.fsum(y * y))
+        assert abs(figures.cosine) <= 1
+        assert figures.cosine == pytest.approx(exact, abs=1e-12)
+    if x.size:
+        assert figures.max_abs_error == np.abs(x - y).max()
+        assert figures.mean_abs_error == pytest.approx(math.fsum(np.abs(x - y)) / x.size, rel=1e-12)
+        assert figures.divergence >= 0
+    if figures.relative_distance is not None:
+        assert figures.relative_distance == pytest.approx(
+            math.sqrt(math.fsum((x - y) ** 2) / math.fsum(y * y)), rel=1e-9
+        )
+
+
+@settings(max_examples=100, deadline=None)
+@given(hnp.arrays(np.float64, st.integers(1, 30), elements=st.floats()))
+def test_an_array_equals_itself(array):
+    figures = compare_arrays(array, array.copy())
+    assert figures.equal
+    assert not figures.below(1.0)
+    assert figures.cosine in (None, 1.0)
+    assert figures.max_abs_error in (None, 0.0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(hnp.arrays(np.int64, st.integers(1, 30)), st.data())
+def test_integers_against_python(left, data):
+    right = data.draw(hnp.arrays(np.int64, left.size))
+    figures = compare_arrays(left, right)
+    gaps = [abs(a - b) for a, b in zip(left.tolist(), right.tolist(), strict=True)]
+    assert figures.differing == sum(gap > 0 for gap in gaps)
+    assert (figures.max_abs_exact or figures.max_abs_error) == max(gaps)
+
+
+def test_statistics():
+    found = statistics(np.float32([1, NAN, -3, INF, -INF, INF]))
+    assert (found.count, found.nan, found.positive_inf, found.negative_inf, found.inf) == (6, 1, 2, 1, 3)
+    assert (found.minimum, found.maximum, found.mean, found.first_non_finite) == (-3, 1, -1, 1)
+    ids = statistics(np.array([2**60 + 1, -(2**60) - 1]))
+    assert (ids.minimum, ids.maximum, ids.finite) == (-(2**60) - 1, 2**60 + 1, True)
+    assert statistics(np.zeros((0, 4), np.float32)).mean is None
+    assert statistics(np.array([b"x"], object)).minimum is None
+    assert statistics(np.array([1j, complex(0, NAN)])).nan == 1
