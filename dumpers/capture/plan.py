@@ -1,0 +1,270 @@
+"""What a run executes and how each of its tensors is seen at the value that its consumer saw."""
+
+from __future__ import annotations
+
+import enum
+import heapq
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Sequence, Set, Tuple
+
+from .aliasing import is_reference, live_tensors
+from .steps import executed, is_training_run, written_variables
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+WITHOUT_VALUE = frozenset({"resource", "variant"})
+MAX_WATCHED_NAME_BYTES = 255 - len("_00_DebugIdentity_1234567890123456")
+"""What the debugger's own file name leaves for the last part of an op's name; one byte more aborts the process."""
+
+MAX_WATCHED_BYTES = 1 << 30
+"""The debugger packs a tensor into one message, which must stay below 2 GiB."""
+
+_LOOP_BACK = frozenset({"NextIteration", "RefNextIteration"})
+_SWITCH = frozenset({"Switch", "RefSwitch", "SwitchN"})
+_MERGE = frozenset({"Merge", "RefMerge"})
+_ENTER = frozenset({"Enter", "RefEnter"})
+_EXIT = frozenset({"Exit", "RefExit"})
+_HARMLESS_STATE = frozenset(
+    {"VariableV2", "Variable", "VarHandleOp", "ReadVariableOp", "ResourceGather", "Placeholder"}
+)
+
+
+class How(enum.Enum):
+    """The way one tensor is taken."""
+
+    FED = "fed"
+    FETCH = "fetch"
+    """Fetched with the run; exact since nothing changes it in place (or a debugger's copy stands before it)."""
+    WATCH = "watch"
+    """Copied by TensorFlow's debugger between producer and consumer."""
+    BEFORE = "before"
+    """Read right before the run; for what the debugger cannot name."""
+    NOT = "not"
+    """Has no value, or cannot be taken; the note says why."""
+
+
+@dataclass(frozen=True)
+class Taken:
+    """One tensor of a run.
+
+    Attributes:
+        name: ``op:slot``.
+        moment: Position of its op in the fixed order of execution.
+        note: Why it is not taken, or what is odd about its value.
+    """
+
+    name: str
+    op: str
+    slot: int
+    op_type: str
+    dtype: str
+    shape: "Tuple[int, ...] | None"
+    moment: int
+    how: How
+    note: str = ""
+
+    @property
+    def size_bytes(self) -> int:
+        """Bytes of the tensor as far as its shape is known, at eight an element."""
+        size = 8
+        for n in self.shape or ():
+            size *= n
+        return size
+
+
+@dataclass(frozen=True)
+class Plan:
+    """How to record the runs that have the same fetches and feeds.
+
+    Attributes:
+        training: Whether such a run counts as a step.
+        tensors: All outputs of all executed ops in one fixed topological order; empty when not a training run.
+        copied: Names of tensors that are fetched and need a debugger's copy in front.
+        shares_state: Whether the run sees reference variables, so that fetched arrays may be live buffers.
+    """
+
+    training: bool
+    tensors: Tuple[Taken, ...] = ()
+    copied: FrozenSet[str] = frozenset()
+    shares_state: bool = False
+
+    def watched(self) -> Set[str]:
+        """Names of all tensors that the debugger copies."""
+        return set(self.names(How.WATCH)) | self.copied
+
+    def names(self, how: How) -> List[str]:
+        """Names of the tensors taken in one way."""
+        return [tensor.name for tensor in self.tensors if tensor.how is how]
+
+
+def make_plan(graph: tf.Graph, roots: Sequence[tf.Operation], fed: Sequence[tf.Tensor], *, can_watch: bool) -> Plan:
+    """Plans the runs of some fetches.
+
+    Args:
+        graph: The session's graph.
+        roots: Ops that the fetches name.
+        fed: Fed tensors.
+        can_watch: Whether TensorFlow's debugger can be used; without it tensors that alias a variable are read before
+            the run.
+    """
+    if not is_step(graph, roots):
+        return Plan(training=False)
+    fed_names = frozenset(tensor.name for tensor in fed)
+    order = in_order(graph, executed(roots, fed_names), fed_names)
+    live = live_tensors(order, fed_names)
+    view = _View(graph, _nesting(order, _ENTER, _EXIT, _LOOP_BACK), _nesting(order, _SWITCH, _MERGE), live, can_watch)
+    impure = impure_ops(order, fed_names)
+    tensors = [_taken(tensor, 0, How.FED, "fed") for tensor in fed]
+    copied: Set[str] = set()
+    for moment, op in enumerate(order, start=1):
+        for tensor in op.outputs:
+            if tensor.name in fed_names:
+                continue
+            how, note = view.way(tensor, pure=op.name not in impure)
+            tensors.append(_taken(tensor, moment, how, note))
+            if how is How.FETCH and tensor.name in live and view.watchable(tensor):
+                copied.add(tensor.name)
+    return Plan(True, tuple(tensors), frozenset(copied), bool(live))
+
+
+def is_step(graph: tf.Graph, roots: Sequence[tf.Operation]) -> bool:
+    """Tells whether a run counts as a step.
+
+    In a graph that can train only its training runs count. A graph that cannot (inference, an imported frozen graph)
+    would leave nothing to record: there every run that yields a tensor and changes no variable counts.
+    """
+    if is_training_run(graph, roots):
+        return True
+    if not any(op.outputs and not op.type.startswith("Queue") for op in roots):
+        return False
+    changes_nothing = not any(written_variables(op) for op in executed(roots))
+    return changes_nothing and not is_training_run(graph, graph.get_operations())
+
+
+def in_order(graph: tf.Graph, ops: Set[tf.Operation], fed: Collection[str] = ()) -> List[tf.Operation]:
+    """Sorts ops so that producers come first, ties by the order in which the graph got them; the same every time."""
+    place = {op: index for index, op in enumerate(graph.get_operations()) if op in ops}
+    waiting: Dict[tf.Operation, int] = {}
+    users: Dict[tf.Operation, List[tf.Operation]] = {op: [] for op in place}
+    for op in place:
+        needed = {t.op for t in op.inputs if t.name not in fed and t.op.type not in _LOOP_BACK} | set(op.control_inputs)
+        waiting[op] = len(needed)
+        for producer in needed:
+            users[producer].append(op)
+    ready = [(place[op], op.name) for op in place if not waiting[op]]
+    heapq.heapify(ready)
+    by_name = {op.name: op for op in place}
+    result: List[tf.Operation] = []
+    while ready:
+        op = by_name[heapq.heappop(ready)[1]]
+        result.append(op)
+        for user in users[op]:
+            waiting[user] -= 1
+            if not waiting[user]:
+                heapq.heappush(ready, (place[user], user.name))
+    done = set(result)
+    return result + [op for op in place if op not in done]
+
+
+class _View:
+    """Decides how each tensor is taken."""
+
+    def __init__(
+        self, graph: tf.Graph, loops: Dict[str, int], branches: Dict[str, int], live: Set[str], can_watch: bool
+    ) -> None:
+        self._graph = graph
+        self._loops = loops
+        self._branches = branches
+        self._live = live
+        self._can_watch = can_watch
+
+    def watchable(self, tensor: tf.Tensor) -> bool:
+        """Whether the debugger can write the tensor: its file name fits a file system, its bytes fit one message."""
+        if not self._can_watch or _static_bytes(tensor) > MAX_WATCHED_BYTES:
+            return False
+        parts = tensor.op.name.split("/")
+        lengths = [len(part.encode("utf-8")) for part in parts]
+        plain = not any(part in ("", ".", "..") for part in parts)
+        fits = max(lengths) <= 255 and lengths[-1] <= MAX_WATCHED_NAME_BYTES and sum(lengths) < 3000
+        return plain and fits
+
+    def way(self, tensor: tf.Tensor, *, pure: bool) -> Tuple[How, str]:
+        """Returns how to take a tensor and what to note about it."""
+        dtype = tensor.dtype.base_dtype.name
+        if dtype in WITHOUT_VALUE:
+            return How.NOT, "no value: {}".format(dtype)
+        if self._loops[tensor.op.name]:
+            return How.NOT, "inside a loop: not recorded"
+        watchable = self.watchable(tensor)
+        if self._branches[tensor.op.name]:
+            if watchable:
+                return How.WATCH, ""
+            return How.NOT, "inside a branch that may not run, and its name is too long for the debugger: not recorded"
+        if is_reference(tensor) and watchable:
+            return How.WATCH, ""
+        if not self._graph.is_fetchable(tensor):
+            return How.NOT, "the graph forbids fetching it: not recorded"
+        if tensor.name in self._live and not watchable:
+            if pure:
+                return How.BEFORE, "read right before the step"
+            return How.FETCH, "value at the end of the step (shares memory with a variable)"
+        return How.FETCH, ""
+
+
+def _taken(tensor: tf.Tensor, moment: int, how: How, note: str) -> Taken:
+    return Taken(
+        name=tensor.name,
+        op=tensor.op.name,
+        slot=tensor.value_index,
+        op_type=tensor.op.type,
+        dtype=tensor.dtype.base_dtype.name,
+        shape=_static_shape(tensor),
+        moment=moment,
+        how=how,
+        note=note,
+    )
+
+
+def _static_shape(tensor: tf.Tensor) -> "Tuple[int, ...] | None":
+    return tuple(int(n) for n in tensor.shape.as_list()) if tensor.shape.is_fully_defined() else None
+
+
+def _static_bytes(tensor: tf.Tensor) -> int:
+    """Bytes of a tensor as far as the graph knows its shape; unknown dimensions count as one."""
+    size = int(tensor.dtype.base_dtype.size or 1)
+    if tensor.shape.rank is not None:
+        for n in tensor.shape.as_list():
+            size *= n if n is not None else 1
+    return size
+
+
+def _nesting(
+    order: Sequence[tf.Operation],
+    opens: FrozenSet[str],
+    closes: FrozenSet[str],
+    back: FrozenSet[str] = frozenset(),
+) -> Dict[str, int]:
+    """Returns for each op how many loops (or branches) its outputs lie in."""
+    depth: Dict[str, int] = {}
+    for op in order:
+        producers = [t.op for t in op.inputs if t.op.type not in back] + list(op.control_inputs)
+        level = max([depth.get(producer.name, 0) for producer in producers] or [0])
+        if op.type in opens:
+            level += 1
+        elif op.type in closes:
+            level = max(level - 1, 0)
+        depth[op.name] = level
+    return depth
+
+
+def impure_ops(order: Sequence[tf.Operation], fed: Collection[str]) -> Set[str]:
+    """Names of ops that change state or use a generator, a queue or the like, or come after one that does."""
+    found: Set[str] = set()
+    for op in order:
+        stateful = op.op_def.is_stateful and op.type not in _HARMLESS_STATE
+        writes = any(is_reference(t) for t in op.outputs) and op.type not in _HARMLESS_STATE
+        before = [t.op.name for t in op.inputs if t.name not in fed] + [c.name for c in op.control_inputs]
+        if stateful or writes or any(name in found for name in before):
+            found.add(op.name)
+    return found

@@ -1,0 +1,33 @@
+"""What the capture side says while a training script runs: single lines on stderr.
+
+A training script owns stdout, and its logging set-up is its own business, so neither is touched.
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from typing import Set
+
+
+def say(line: str) -> None:
+    """Writes one line to stderr, marked as ours."""
+    sys.stderr.write("[precision_tool] {}\n".format(" ".join(line.split())))
+    sys.stderr.flush()
+
+
+class SayOnce:
+    """Says each thing once, however many threads and steps meet it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._said: Set[str] = set()
+
+    def __call__(self, topic: str, line: str) -> bool:
+        """Says ``line`` unless something about ``topic`` was said before. Returns whether it was said."""
+        with self._lock:
+            if topic in self._said:
+                return False
+            self._said.add(topic)
+        say(line)
+        return True

@@ -1,0 +1,115 @@
+"""TensorFlow's debugger as a copy between producer and consumer, for the few tensors that a fetch would show too late.
+
+A watch puts a deep copy behind a tensor; its consumers, the fetch among them, read the copy. References cannot be
+redirected so: their copies are written to files in a folder of the system's temporary directory, read back here and
+deleted. The debugger aborts the process when it cannot create a file, so the room is checked first.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Type
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+    from numpy.typing import NDArray
+
+_DEBUG_OP = "DebugIdentity"
+_SPARE_BYTES = 64 << 20
+
+
+class WatchFolder:
+    """A temporary folder for one run's debugger files; gone after the ``with`` block.
+
+    Args:
+        names: ``op:slot`` of each tensor to copy; without any, nothing is created.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        self._names = list(names)
+        self._folder: Optional[Path] = None
+
+    def __enter__(self) -> WatchFolder:
+        if self._names:
+            self._folder = Path(tempfile.mkdtemp(prefix="precision_tool_watch_"))
+        return self
+
+    def __exit__(
+        self,
+        kind: Optional[Type[BaseException]],
+        error: Optional[BaseException],
+        trace: Optional[TracebackType],
+    ) -> None:
+        if self._folder is not None:
+            shutil.rmtree(str(self._folder), ignore_errors=True)
+
+    def add_to(self, options: Optional[tf.compat.v1.RunOptions]) -> Optional[tf.compat.v1.RunOptions]:
+        """Returns the run's options with the watches added; the caller's own object is left as it is."""
+        if self._folder is None:
+            return options
+        import tensorflow as tf
+
+        merged = tf.compat.v1.RunOptions()
+        if options is not None:
+            merged.CopyFrom(options)
+        merged.debug_options.reset_disk_byte_usage = True
+        url = "file://{}".format(self._folder)
+        for name in self._names:
+            op, slot = name.rsplit(":", 1)
+            watch = merged.debug_options.debug_tensor_watch_opts.add()
+            watch.node_name = op
+            watch.output_slot = int(slot)
+            watch.debug_ops.append(_DEBUG_OP)
+            watch.debug_urls.append(url)
+        return merged
+
+    def read(self, wanted: Sequence[str]) -> Dict[str, NDArray[np.generic]]:
+        """Returns the copies of the wanted tensors; one that did not run, or that was cut short, is left out."""
+        found: Dict[str, NDArray[np.generic]] = {}
+        if self._folder is None:
+            return found
+        keys = {"{}:{}".format(name, _DEBUG_OP): name for name in wanted}
+        for path in _files(self._folder):
+            name, value = _read_event(path, keys)
+            if name is not None and value is not None:
+                found[name] = value
+        return found
+
+
+def watch_room(count: int, size_bytes: int) -> bool:
+    """Tells whether the temporary directory takes ``count`` files of ``size_bytes`` together, with room to spare."""
+    try:
+        folder = tempfile.gettempdir()
+        space = os.statvfs(folder)
+    except (OSError, AttributeError):
+        return False
+    inodes = space.f_favail >= 2 * count + 100 or space.f_files == 0
+    return os.access(folder, os.W_OK) and inodes and space.f_bavail * space.f_frsize >= 2 * size_bytes + _SPARE_BYTES
+
+
+def _files(folder: Path) -> Iterator[Path]:
+    paths: List[Path] = []
+    for root, _, names in os.walk(str(folder)):
+        paths.extend(Path(root) / name for name in names if not name.startswith("_tfdbg_"))
+    return iter(sorted(paths, key=lambda path: path.name.rsplit("_", 1)[-1]))
+
+
+def _read_event(path: Path, keys: Dict[str, str]) -> "tuple[Optional[str], Optional[NDArray[np.generic]]]":
+    import tensorflow as tf
+    from google.protobuf.message import DecodeError
+
+    try:
+        event = tf.compat.v1.Event.FromString(path.read_bytes())
+    except (OSError, DecodeError):
+        return None, None
+    for value in event.summary.value:
+        name = keys.get(value.node_name)
+        # A tensor without a value (an uninitialised variable) is written without shape and content.
+        if name is not None and value.tensor.dtype and (value.tensor.HasField("tensor_shape")):
+            return name, tf.make_ndarray(value.tensor)
+    return None, None

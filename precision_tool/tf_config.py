@@ -1,0 +1,116 @@
+"""What a training script imports to be dumped: ``import precision_tool.tf_config as npu_tf_config``.
+
+Importing the module seeds everything random and, on a machine without an NPU plug-in where the emulated device is
+installed, lets sessions reach it through ``NpuOptimizer`` in their configuration. Runs on training hosts: Python 3.7,
+TensorFlow 1.15 and up.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import os
+import sys
+from typing import TYPE_CHECKING, Optional, Tuple
+
+from dumpers.capture import options as _options
+from dumpers.capture import session as _session
+from dumpers.capture.options import FUSION_OFF_FILE, FUSION_SWITCH_FILE
+from dumpers.capture.seeds import seed_everything
+from dumpers.capture.steps import parse_steps
+from dumpers.settings import Settings, read_settings
+from dumpers.workspace import Workspace
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+__all__ = [
+    "FUSION_OFF_FILE",
+    "FUSION_SWITCH_FILE",
+    "seed_everything",
+    "sess_dump",
+    "session_dump_config",
+    "update_custom_op",
+]
+
+
+def sess_dump(sess: tf.compat.v1.Session) -> tf.compat.v1.Session:
+    """Returns a session that behaves as ``sess`` and records the training steps that ``TF_DUMP_STEP`` chooses.
+
+    The records go to ``tf/tf_debug`` below ``precision_data``; ``tf_dump`` extracts them. Steps count the runs that
+    update trainable variables, from 0; the initializer does not count.
+
+    Args:
+        sess: A ``tf.compat.v1.Session``, or one that has such a session inside.
+
+    Raises:
+        UsageError: it is no session, or ``TF_DUMP_STEP`` cannot be read.
+        DataError: the data directories cannot be created.
+    """
+    settings, workspace = _place()
+    steps = parse_steps(settings.tf_dump_step)
+    _options.prepare(workspace, settings, os.environ)
+    return _session.record_session(sess, workspace.tf_debug, steps)
+
+
+def session_dump_config(
+    session_config: Optional[tf.compat.v1.ConfigProto] = None, action: Optional[str] = None
+) -> tf.compat.v1.ConfigProto:
+    """Returns a session configuration that dumps on the device.
+
+    Args:
+        session_config: Extended in place; a new one if None.
+        action: ``dump``, ``overflow``, ``fusion_off``, ``fusion_switch``, ``prof``, several joined by ``|``. None asks
+            the environment: ``PRECISION_TOOL_OVERFLOW=True`` or ``PRECISION_TOOL_DUMP=True``.
+
+    Raises:
+        UsageError: the action has none of these words.
+        DataError: the data directories cannot be created.
+    """
+    import tensorflow as tf
+
+    config = tf.compat.v1.ConfigProto() if session_config is None else session_config
+    custom_op = _options.npu_optimizer(config)
+    custom_op.parameter_map["use_off_line"].b = True
+    update_custom_op(custom_op, action)
+    rewrite = config.graph_options.rewrite_options
+    rewrite.remapping = rewrite.OFF
+    return config
+
+
+def update_custom_op(
+    custom_op: tf.compat.v1.RewriterConfig.CustomGraphOptimizer, action: Optional[str] = None
+) -> tf.compat.v1.RewriterConfig.CustomGraphOptimizer:
+    """Fills the ``parameter_map`` of an ``NpuOptimizer`` that the script has made itself, and returns it.
+
+    Args:
+        custom_op: The optimizer of the session configuration.
+        action: As for :func:`session_dump_config`.
+
+    Raises:
+        UsageError: the action has none of the known words.
+        DataError: the data directories cannot be created.
+    """
+    wanted = _options.action_from_environment(os.environ) if action is None else action
+    _options.check_action(wanted)
+    settings, workspace = _place()
+    _options.prepare(workspace, settings, os.environ)
+    _options.fill_parameters(custom_op, wanted, workspace, settings)
+    return custom_op
+
+
+def _place() -> Tuple[Settings, Workspace]:
+    settings = read_settings()
+    return settings, Workspace(settings.data_root.resolve())
+
+
+def _install_emulated_device() -> None:
+    """Wires the emulated device to new sessions, where engine is present; it stays out if a real plug-in is found."""
+    if sys.version_info < (3, 11):
+        return
+    if importlib.util.find_spec("engine") and importlib.util.find_spec("precision_tool.device"):
+        importlib.import_module("precision_tool.device").install()
+
+
+seed_everything(read_settings().dump_seed)
+_install_emulated_device()

@@ -1,0 +1,180 @@
+"""The documented facade for training scripts: options of the device, seeds, and recording."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import random
+
+import numpy as np
+import pytest
+
+tf = pytest.importorskip("tensorflow")
+tf1 = tf.compat.v1
+
+
+@pytest.fixture
+def tf_config(tmp_path, monkeypatch):
+    for name in ("DUMP_GE_GRAPH", "DUMP_GRAPH_LEVEL", "DUMP_GRAPH_PATH", "NPU_DUMP_GRAPH", "PYTHONHASHSEED"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("TF_DUMP_STEP", "PRECISION_TOOL_DUMP", "PRECISION_TOOL_OVERFLOW"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ROOT_DIR", str(tmp_path))
+    return importlib.import_module("precision_tool.tf_config")
+
+
+def parameters(config):
+    (optimizer,) = config.graph_options.rewrite_options.custom_optimizers
+    assert optimizer.name == "NpuOptimizer"
+    return {key: getattr(value, value.WhichOneof("value")) for key, value in optimizer.parameter_map.items()}
+
+
+def test_dump(tf_config, tmp_path):
+    config = tf_config.session_dump_config(action="dump")
+    root = str(tmp_path / "precision_data")
+    assert parameters(config) == {
+        "use_off_line": True,
+        "debug_dir": (root + "/npu/debug_0").encode(),
+        "enable_dump": True,
+        "dump_mode": b"all",
+        "dump_path": (root + "/npu/debug_0/dump").encode(),
+        "op_debug_level": 4,
+        "dump_step": b"0",
+    }
+    assert config.graph_options.rewrite_options.remapping == tf1.ConfigProto().graph_options.rewrite_options.OFF
+    for place in ("npu/debug_0/dump", "npu/debug_0/graph", "npu/debug_0/prof", "overflow/dump"):
+        assert os.stat(os.path.join(root, place)).st_mode & 0o777 == 0o700
+    assert os.environ["DUMP_GE_GRAPH"] == "2"
+    assert os.environ["DUMP_GRAPH_LEVEL"] == "3"
+    assert os.environ["DUMP_GRAPH_PATH"] == root + "/npu/debug_0/graph"
+    assert os.environ["NPU_DUMP_GRAPH"] == "true"
+
+
+def test_overflow_excludes_dump_and_off_excludes_switch(tf_config, tmp_path):
+    config = tf_config.session_dump_config(action="dump|overflow|fusion_switch|fusion_off")
+    assert parameters(config) == {
+        "use_off_line": True,
+        "debug_dir": str(tmp_path / "precision_data/npu/debug_0").encode(),
+        "enable_dump_debug": True,
+        "dump_debug_mode": b"all",
+        "dump_path": str(tmp_path / "precision_data/overflow/dump").encode(),
+        "op_debug_level": 4,
+        "fusion_switch_file": tf_config.FUSION_OFF_FILE.encode(),
+    }
+
+
+def test_profiling(tf_config, tmp_path):
+    found = parameters(tf_config.session_dump_config(action="prof"))
+    assert found["profiling_mode"] is True
+    options = json.loads(found["profiling_options"].decode())
+    assert options["output"] == str(tmp_path / "precision_data/npu/debug_0/prof")
+    assert options["storage_limit"] == "1000MB"
+    assert options["aic_metrics"] == "PipeUtilization"
+    assert {options[key] for key in ("training_trace", "l2", "hccl", "task_trace", "aicpu", "msproftx")} == {"on"}
+    assert options["fp_point"] == options["bp_point"] == ""
+
+
+def test_fusion_files(tf_config):
+    with open(tf_config.FUSION_OFF_FILE) as file:
+        assert json.load(file) == {"Switch": {"GraphFusion": {"ALL": "off"}, "UBFusion": {"ALL": "off"}}}
+    with open(tf_config.FUSION_SWITCH_FILE) as file:
+        assert json.load(file) == {"Switch": {"GraphFusion": {}, "UBFusion": {}}}
+    found = parameters(tf_config.session_dump_config(action="fusion_switch"))
+    assert found["fusion_switch_file"] == tf_config.FUSION_SWITCH_FILE.encode()
+
+
+@pytest.mark.parametrize(
+    ("environ", "expected"),
+    [
+        ({}, None),
+        ({"PRECISION_TOOL_DUMP": "True"}, "enable_dump"),
+        ({"PRECISION_TOOL_OVERFLOW": "True"}, "enable_dump_debug"),
+        ({"PRECISION_TOOL_OVERFLOW": "True", "PRECISION_TOOL_DUMP": "True"}, "enable_dump_debug"),
+        ({"PRECISION_TOOL_DUMP": "False"}, None),
+    ],
+)
+def test_flags_of_the_environment(tf_config, monkeypatch, environ, expected):
+    for name, value in environ.items():
+        monkeypatch.setenv(name, value)
+    found = parameters(tf_config.session_dump_config())
+    assert {key for key in found if key.startswith("enable_")} == ({expected} if expected else set())
+    explicit = parameters(tf_config.session_dump_config(action="fusion_off"))
+    assert not [key for key in explicit if key.startswith("enable_")]
+
+
+def test_an_existing_configuration_is_extended(tf_config, monkeypatch):
+    monkeypatch.setenv("TF_DUMP_STEP", "0|3-5")
+    config = tf1.ConfigProto(allow_soft_placement=True)
+    config.graph_options.rewrite_options.custom_optimizers.add().name = "NpuOptimizer"
+    config.graph_options.rewrite_options.custom_optimizers[0].parameter_map["mine"].i = 3
+    assert tf_config.session_dump_config(config, "dump") is config
+    assert config.allow_soft_placement
+    found = parameters(config)
+    assert found["mine"] == 3
+    assert found["dump_step"] == b"0|3-5"
+
+
+def test_update_custom_op(tf_config):
+    config = tf1.ConfigProto()
+    custom_op = config.graph_options.rewrite_options.custom_optimizers.add()
+    custom_op.name = "NpuOptimizer"
+    assert tf_config.update_custom_op(custom_op, action="dump") is custom_op
+    assert "use_off_line" not in parameters(config)
+    assert parameters(config)["enable_dump"] is True
+
+
+def test_an_action_that_does_nothing_is_refused(tf_config):
+    from dumpers.errors import UsageError
+
+    with pytest.raises(UsageError, match=r"dmup.*overflow, dump"):
+        tf_config.session_dump_config(action="dmup")
+
+
+def test_a_root_that_cannot_be_written(tf_config, tmp_path, monkeypatch):
+    from dumpers.errors import DataError
+
+    (tmp_path / "blocked").write_text("")
+    monkeypatch.setenv("ROOT_DIR", str(tmp_path / "blocked"))
+    with pytest.raises(DataError, match="ROOT_DIR"):
+        tf_config.session_dump_config(action="dump")
+
+
+def test_seeds(tf_config, capsys):
+    def draws():
+        graph = tf.Graph()
+        with graph.as_default():
+            tf_config.seed_everything()
+            tensor = tf1.random_uniform([2])
+            with tf1.Session(graph=graph) as session:
+                return random.random(), np.random.rand(), session.run(tensor).tolist()
+
+    assert draws() == draws()
+    assert os.environ["PYTHONHASHSEED"] == "2022"
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert len(said.err.splitlines()) == 2
+    assert "seed 2022" in said.err
+
+
+def test_sess_dump(tf_config, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_DUMP_STEP", "1")
+    graph = tf.Graph()
+    with graph.as_default():
+        v = tf1.get_variable("v", initializer=2.0)
+        train = tf1.train.GradientDescentOptimizer(0.1).minimize(v * v)
+        init = tf1.global_variables_initializer()
+    with tf_config.sess_dump(sess=tf1.Session(graph=graph)) as session:
+        assert isinstance(session, tf1.Session)
+        session.run(init)
+        for _ in range(3):
+            session.run(train)
+    (record,) = (tmp_path / "precision_data" / "tf" / "tf_debug").glob("run_*")
+    assert json.loads((record / "record.json").read_text())["step"] == 1
+
+
+def test_public_names(tf_config):
+    assert sorted(tf_config.__all__) == [
+        "FUSION_OFF_FILE", "FUSION_SWITCH_FILE", "seed_everything", "sess_dump", "session_dump_config",
+        "update_custom_op",
+    ]  # fmt: skip
