@@ -7,6 +7,8 @@ in it.
 
 from __future__ import annotations
 
+from typing import cast
+
 import numpy as np
 
 WITHOUT_VALUE = frozenset({"resource", "variant", "string", "undefined"})
@@ -15,7 +17,7 @@ WITHOUT_VALUE = frozenset({"resource", "variant", "string", "undefined"})
 _EXTENSION = frozenset({"bfloat16", "float8_e5m2", "float8_e4m3fn", "float8_e4m3", "float8_e8m0fnu", "int4", "uint4"})
 
 
-def numpy_dtype(name: str) -> np.dtype:
+def numpy_dtype(name: str) -> "np.dtype[np.generic]":
     """Returns the NumPy dtype of a dtype name.
 
     Raises:
@@ -24,7 +26,9 @@ def numpy_dtype(name: str) -> np.dtype:
     if name in _EXTENSION:
         import ml_dtypes
 
-        return np.dtype(getattr(ml_dtypes, name))
+        if not hasattr(ml_dtypes, name):
+            raise ValueError("dtype {} needs a newer ml_dtypes".format(name))
+        return cast("np.dtype[np.generic]", np.dtype(getattr(ml_dtypes, name)))
     if name in WITHOUT_VALUE:
         raise ValueError("dtype {} has no values".format(name))
     try:

@@ -1,0 +1,1 @@
+"""Readers and writers, one module a format; ``registry`` picks the one that fits."""

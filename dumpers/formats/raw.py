@@ -1,0 +1,85 @@
+"""RawSource: a tensor whose bytes lie somewhere inside a file."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dumpers.errors import DataError
+from dumpers.formats.lowfloat import decode, decoded_dtype, stored_bytes
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+
+@dataclass(frozen=True)
+class RawSource:
+    """Bytes of one tensor at an offset of a file; reads only those.
+
+    Attributes:
+        path: The file.
+        offset: Of the first byte.
+        encoding: Dtype name, or an encoding of :mod:`dumpers.formats.lowfloat`.
+        shape: Of the array that comes out.
+        groups: Group count of a grouped convolution's filter, 1 otherwise; undoing its layout needs it.
+        layout: Original shape's layout (``NHWC``) where a graph told it, else empty.
+    """
+
+    path: Path
+    offset: int
+    encoding: str
+    shape: tuple[int, ...]
+    groups: int = 1
+    layout: str = ""
+
+    def load(self) -> NDArray[np.generic]:
+        """Returns the array in stored shape, read-only.
+
+        Raises:
+            DataError: the file vanished or became shorter.
+        """
+        count = element_count(self.shape)
+        size = stored_bytes(self.encoding, count)
+        if size == 0:
+            empty = np.zeros(self.shape, _numpy_type(self.encoding))
+            empty.flags.writeable = False
+            return empty
+        try:
+            raw = np.fromfile(self.path, dtype=np.uint8, count=size, offset=self.offset)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        if raw.size != size:
+            raise DataError(
+                f"{self.path}: ends after {raw.size} of {size} bytes of the tensor at {self.offset}; dump it again"
+            )
+        array = decode(raw, self.encoding, count).reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+
+def _numpy_type(encoding: str) -> np.dtype[np.generic]:
+    from dumpers.dtypes import numpy_dtype
+
+    return numpy_dtype(decoded_dtype(encoding))
+
+
+def element_count(shape: tuple[int, ...]) -> int:
+    """Returns the number of elements, exactly, whatever a damaged header claims."""
+    count = 1
+    for dim in shape:
+        count *= dim
+    return count
+
+
+def bad_shape(shape: tuple[int, ...]) -> str:
+    """Says why NumPy could not hold such a shape, empty if it can."""
+    if any(dim < 0 for dim in shape):
+        return f"negative dimension in shape {shape}"
+    if len(shape) > 32:
+        return f"{len(shape)} dimensions"
+    if element_count(tuple(dim for dim in shape if dim)) >= 1 << 56:
+        return f"impossible shape {shape}"
+    return ""
