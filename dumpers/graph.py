@@ -62,8 +62,10 @@ class Op:
 
     @property
     def originals(self) -> tuple[str, ...]:
-        """Names of the original (framework) ops behind this one; the op itself if the graph does not say, empty if
-        the compiler inserted it. Duplicates are removed, order is kept."""
+        """Names of the original (framework) ops behind this one, duplicates removed, order kept.
+
+        The op itself if the graph does not say, empty if the compiler inserted it.
+        """
         names = self.attrs.get("_datadump_original_op_names")
         if names is None:
             return (self.name,)

@@ -13,7 +13,7 @@ MAX_FILE_NAME_BYTES = 255
 
 
 def flatten(name: str) -> str:
-    """Returns the form that device dump files use: ``/``, ``.``, ``\\`` and blanks become ``_``."""
+    """Returns the form that device dump files use: slashes, dots, backslashes and blanks become ``_``."""
     return name.translate(_FLAT)
 
 

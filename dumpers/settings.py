@@ -42,8 +42,7 @@ class Settings:
 
 
 def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
-    """Returns the settings with what the environment says: ``TF_DUMP_STEP``, ``ROOT_DIR``, ``CMD_ROOT_PATH``,
-    ``NET_TYPE``."""
+    """Returns the settings with what TF_DUMP_STEP, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE in the environment say."""
     env = os.environ if environ is None else environ
     default = Settings()
     return Settings(

@@ -1,0 +1,1 @@
+"""The application: documented names, commands, shell."""

@@ -31,12 +31,14 @@ class Table:
         columns: Column names.
         rows: Cells, one tuple a row, in the order to show.
         marks: Row index -> ``bad``, ``good``, ``warn``; fronts choose the colour.
+        paged: Meant for a front that can scroll; line fronts only say how many rows there are.
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     marks: Mapping[int, str] = field(default_factory=dict)
+    paged: bool = False
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class Result:
         notes: Lines of talk (stderr in the batch front): what was skipped, where something was written.
         data: The ``result`` object of ``--json``; plain data that ``json.dumps`` takes (NaN not allowed: use None).
         files: Files written.
-        exit_code: See :class:`ExitCode`.
+        exit_code: See :class:`ExitCode`; ``run`` hands on whatever its shell command ended with.
     """
 
     title: str
@@ -68,4 +70,4 @@ class Result:
     notes: Sequence[str] = ()
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[Path] = ()
-    exit_code: ExitCode = ExitCode.CLEAN
+    exit_code: int = ExitCode.CLEAN

@@ -1,0 +1,1 @@
+"""The emulated NPU: runs a TensorFlow graph as a device would, and reports each operator it executes."""

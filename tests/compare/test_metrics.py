@@ -132,6 +132,19 @@ def test_wide_integers_of_different_signedness_are_exact():
     assert extreme.max_abs_exact == 2**64 - 1
 
 
+def test_unsigned_ids_in_the_upper_half_are_exact():
+    figures = compare_arrays(np.array([2**64 - 1, 5], np.uint64), np.array([1, 5], np.uint64))
+    assert (figures.differing, figures.max_abs_exact) == (1, 2**64 - 2)
+
+
+def test_mean_and_deviation_over_many_blocks():
+    left = np.random.default_rng(2).normal(size=5 * BLOCK + 17) * 0.01 + np.arange(5 * BLOCK + 17) / BLOCK + 1e6
+    figures = compare_arrays(left, left + 1)
+    assert figures.left_mean == pytest.approx(left.mean(), rel=1e-14)
+    assert figures.left_deviation == pytest.approx(left.std(), rel=1e-9)
+    assert statistics(left).deviation == pytest.approx(left.std(), rel=1e-9)
+
+
 def test_complex_counts_elements_and_keeps_the_imaginary_part():
     left = np.array([1 + 1j, 2, complex(0, NAN)], np.complex64)
     right = np.array([1 - 1j, 2, complex(0, NAN)], np.complex64)

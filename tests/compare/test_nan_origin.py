@@ -60,6 +60,20 @@ def test_a_bad_feed_is_a_source(make):
     assert [f.record.op for f in origin.consequences] == ["y"]
 
 
+def test_an_op_that_turns_infinities_on_purpose_into_nan_is_blamed_and_not_who_passed_them_on(make):
+    graph = make.graph(
+        make.op("x", "Placeholder"),
+        make.op("mask", "Const"),
+        make.op("add", "Add", ["x:0", "mask:0"]),
+        make.op("softmax", "Softmax", ["add:0"]),
+        kind="tf",
+    )
+    values = {"x": f32(1, 2), "mask": f32(-INF, -INF), "add": f32(-INF, -INF), "softmax": f32(NAN, NAN)}
+    records = [make.record(f"{op}:output:0", value, timestamp_us=t) for t, (op, value) in enumerate(values.items())]
+    origin = find_nan_origin(make.dump(*records), graph)
+    assert (origin.op, origin.cause, origin.inputs_clean) == ("softmax", "operator", False)
+
+
 def test_order_of_the_files_does_not_matter_with_a_graph(make):
     graph = make.graph(
         make.op("x", "Placeholder"), make.op("lg", "Log", ["x:0"]), make.op("mm", "Mul", ["lg:0", "x:0"]), kind="tf"

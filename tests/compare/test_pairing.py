@@ -124,6 +124,22 @@ def test_origin_index_renamed_ops_and_a_cast_of_the_users_own(make):
     ]
 
 
+def test_only_casts_and_layout_changes_are_passed(make):
+    graph = make.graph(
+        make.op("x", "Data"),
+        make.op("turn", "TransposeD", ["x:0"], originals=()),
+        make.op("fused", "Add", ["x:0"], originals=("p", "q")),
+        make.op("y", "Relu", ["turn:0"]),
+        make.op("z", "Relu", ["fused:0"]),
+    )
+    left = make.dump(*npu(make, "y:input:0", "z:input:0"))
+    pairing = pair_dumps(left, make.dump(*tf(make, "x:output:0")), graph)
+    assert pairing.pairs == ()
+    reasons = {u.tensor: u.reason for u in pairing.unpaired}
+    assert "turn was inserted by the compiler" in reasons["y:input:0"]
+    assert "does not say whose output this is" in reasons["z:input:0"]
+
+
 @pytest.mark.parametrize(("recorded", "wanted"), [(2, {0: "a", 1: "b"}), (3, {0: "a", 2: "b"})])
 def test_absent_optional_inputs_shift_slots_only_where_the_dump_leaves_them_out(make, recorded, wanted):
     graph = make.graph(make.op("a", "Data"), make.op("b", "Data"), make.op("op", "Conv2D", ["a:0", "", "b:0"]))

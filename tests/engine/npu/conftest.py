@@ -54,9 +54,7 @@ def _embedding(name: str, ids: tf.Tensor, resource: bool) -> tf.Tensor:
     )
     unique, restore = tf.unique(tf.reshape(ids, [-1]))
     if resource:
-        rows = tf.raw_ops.ResourceGather(
-            resource=table.handle, indices=unique, dtype=tf.float32, name=f"{name}_lookup"
-        )
+        rows = tf.raw_ops.ResourceGather(resource=table.handle, indices=unique, dtype=tf.float32, name=f"{name}_lookup")
     else:
         rows = tf.gather(table, unique, name=f"{name}_lookup")
     rows.op._set_attr("_embedding_table", v1.AttrValue(s=f"{name}_table".encode()))

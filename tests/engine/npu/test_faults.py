@@ -58,9 +58,7 @@ def run_with(click_model, config, train, monkeypatch):
 
         with monkeypatch.context() as patch:
             patch.setattr(EmulatedDevice, "__init__", init)
-            result = train(
-                click_model(), config(emulated_fault=fault, precision_mode=mode, **options), steps=step + 1
-            )
+            result = train(click_model(), config(emulated_fault=fault, precision_mode=mode, **options), steps=step + 1)
         return recorder, result.device
 
     return run
@@ -148,7 +146,7 @@ def differing(clean, faulty):
 def test_scale(run_with, clean):
     faulty, device = run_with("scale@layer1/bias:factor=3")
     name = "layer1/matmullayer1/bias"
-    assert differing(clean, faulty)[0] == name
+    assert differing(clean, faulty)[0] == name == device.fault_target
     np.testing.assert_array_equal(faulty.runs[name].outputs[0], clean.runs[name].outputs[0] * np.float32(3))
     for value in faulty.read_by_consumers(name):
         np.testing.assert_array_equal(value, faulty.runs[name].outputs[0])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import itertools
 
 import numpy as np
 import pytest
@@ -127,7 +128,10 @@ def test_a_variable_without_a_value(config, resource):
     with graph.as_default():
         v = v1.get_variable("some/v", [2], use_resource=resource)
         y = v * 2.0
-    with v1.Session(graph=graph, config=config()) as session, pytest.raises(tf.errors.FailedPreconditionError) as caught:
+    with (
+        v1.Session(graph=graph, config=config()) as session,
+        pytest.raises(tf.errors.FailedPreconditionError) as caught,
+    ):
         session.run(y)
     assert "some/v" in str(caught.value)
     assert caught.value.op is not None
@@ -157,7 +161,7 @@ def test_random_numbers_have_the_bits_of_a_plain_session(config):
             v1.random_shuffle(tf.range(9)),
         ]
     plain, npu = both(graph, config, lambda session: [session.run(values) for _ in range(3)])
-    for left, right in zip(sum(plain, []), sum(npu, []), strict=True):
+    for left, right in zip(itertools.chain(*plain), itertools.chain(*npu), strict=True):
         np.testing.assert_array_equal(left, right)
 
 
@@ -238,13 +242,12 @@ def test_partial_runs_are_refused(config):
 
 def test_control_flow_is_refused_by_name(config):
     graph = tf.Graph()
-    with graph.as_default(), v1.Graph.as_default(graph):
-        v1.disable_control_flow_v2()
+    with graph.as_default():
         x = v1.placeholder(tf.float32, [], "x")
         y = tf.cond(x > 0.0, lambda: x + 1.0, lambda: x - 1.0, name="branch")
-    with v1.Session(graph=graph, config=config()) as session:
-        with pytest.raises(UnsupportedOpError, match=r"branch.*control flow.*use_off_line"):
-            session.run(y, {x: 1.0})
+    refusal = pytest.raises(UnsupportedOpError, match=r"branch.*control flow.*use_off_line")
+    with v1.Session(graph=graph, config=config()) as session, refusal:
+        session.run(y, {x: 1.0})
 
 
 def test_use_off_line_false_stays_plain(config):
@@ -330,8 +333,8 @@ def test_common_ops_match_a_plain_session(config):
     for left, right, tensor in zip(plain, npu, y, strict=True):
         assert left.dtype == right.dtype, tensor
         assert left.shape == right.shape, tensor
-        left, right = (np.asarray(value).astype(np.float64) for value in (left, right))
-        np.testing.assert_allclose(right, left, rtol=1e-5, atol=1e-6, err_msg=tensor.name)
+        wanted, got = (np.asarray(value).astype(np.float64) for value in (left, right))
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6, err_msg=tensor.name)
 
 
 def test_works_inside_another_graph_and_with_eager_off(config):
