@@ -84,7 +84,7 @@ class ModuleFault:
 
 
 def _read_only(value: Array) -> Array:
-    view = value.view()
+    view = np.asarray(value).view()  # An operator may have left a NumPy scalar, which has no flags.
     view.flags.writeable = False
     return view
 

@@ -26,13 +26,13 @@ FLOATS = frozenset({"float32", "float64", "float16", "bfloat16"})
 
 
 def matmul(attrs: Attrs, inputs: Sequence[Array]) -> list[Array]:
-    """MatMulV2: a, b and optionally a bias that the accumulator starts from. float16 operands give float32."""
+    """MatMulV2: a, b and optionally a bias that is added in the accumulator. float16 operands give float32."""
     left = inputs[0].T if attrs.get("transpose_x1") else inputs[0]
     right = inputs[1].T if attrs.get("transpose_x2") else inputs[1]
     if left.ndim != 2 or right.ndim != 2:
         raise ValueError(f"MatMul needs two matrices, got shapes {inputs[0].shape} and {inputs[1].shape}")
-    start = inputs[2] if len(inputs) > 2 else None
-    return [_as_declared(attrs, blocked_matmul(left, right, start=start))]
+    bias = inputs[2] if len(inputs) > 2 else None
+    return [_as_declared(attrs, blocked_matmul(left, right, bias=bias))]
 
 
 def batch_matmul(attrs: Attrs, inputs: Sequence[Array]) -> list[Array]:

@@ -7,6 +7,7 @@ TensorFlow's, as two devices differ. float16 and bfloat16 operands are multiplie
 from __future__ import annotations
 
 import enum
+import functools
 import itertools
 from typing import Any
 
@@ -67,13 +68,13 @@ def accumulator(dtype: np.dtype[np.generic]) -> np.dtype[np.generic]:
     return np.dtype(np.float64) if dtype == np.float64 else np.dtype(np.float32)
 
 
-def blocked_matmul(left: Numbers, right: Numbers, *, start: Numbers | None = None) -> Numbers:
+def blocked_matmul(left: Numbers, right: Numbers, *, bias: Numbers | None = None) -> Numbers:
     """Multiplies two (stacks of) matrices, the inner dimension in blocks that are added last to first.
 
     Args:
         left: float [..., M, K].
         right: float [..., K, N].
-        start: What the accumulator holds at first (a bias), broadcast to the result.
+        bias: Added to the finished sum before it leaves the accumulator, broadcast to the result.
 
     Returns:
         The product in the accumulator's type.
@@ -86,16 +87,12 @@ def blocked_matmul(left: Numbers, right: Numbers, *, start: Numbers | None = Non
         raise ValueError(f"matrices of shapes {left.shape} and {right.shape} cannot be multiplied")
     left, right = left.astype(kind, copy=False), right.astype(kind, copy=False)
     width = left.shape[-1]
-    edges = [width * part // MATMUL_BLOCKS for part in range(MATMUL_BLOCKS + 1)]
-    total: Numbers | None = None if start is None else start.astype(kind, copy=False)
-    for low, high in reversed([pair for pair in itertools.pairwise(edges) if pair[0] < pair[1]]):
-        part = left[..., low:high] @ right[..., low:high, :]
-        total = part if total is None else part + total
-    if width == 0 or total is None:
-        shape = (*np.broadcast_shapes(left.shape[:-2], right.shape[:-2]), left.shape[-2], right.shape[-1])
-        zeros = np.zeros(shape, kind)
-        return zeros if total is None else zeros + total
-    return total
+    edges = sorted({width * part // MATMUL_BLOCKS for part in range(MATMUL_BLOCKS + 1)})
+    # An inner dimension of 0 has no blocks; NumPy's own product then gives the zeros.
+    blocks = list(itertools.pairwise(edges)) or [(0, 0)]
+    parts = (left[..., low:high] @ right[..., low:high, :] for low, high in reversed(blocks))
+    total: Numbers = functools.reduce(np.add, parts)
+    return total if bias is None else total + bias.astype(kind, copy=False)
 
 
 def blocked_sum(values: Array, axes: tuple[int, ...], *, keep_dims: bool = False) -> Array:

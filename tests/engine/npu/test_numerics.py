@@ -26,8 +26,8 @@ def test_product(inner):
     bias = random.normal(size=7).astype(np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
     bound = EPS * (inner + 1) * (np.abs(a).astype(np.float64) @ np.abs(b) + np.abs(bias))
-    for start, reference in ((None, exact), (bias, exact + bias)):
-        product = blocked_matmul(a, b, start=start)
+    for added, reference in ((None, exact), (bias, exact + bias)):
+        product = blocked_matmul(a, b, bias=added)
         assert product.dtype == np.float32
         assert product.shape == (5, 7)
         assert (np.abs(product - reference) <= bound).all()

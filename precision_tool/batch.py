@@ -1,0 +1,69 @@
+"""The batch front: one command, its answer on stdout, an exit code. Also the outermost error handling of all fronts."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from dumpers.errors import PrecisionToolError
+from precision_tool import render
+from precision_tool.dispatch import HelpRequest, exit_code_of, find_command
+
+if TYPE_CHECKING:
+    from precision_tool.dispatch import Call
+    from precision_tool.workbench import Workbench
+
+
+def run(call: Call, workbench: Workbench, *, as_json: bool = False) -> int:
+    """Runs one command, prints its answer and returns its exit code.
+
+    Raises:
+        PrecisionToolError: one line for the user.
+    """
+    as_json = as_json or call.json
+    workbench.lends_terminal = not as_json
+    progress = render.ProgressLine()
+    try:
+        result = call.run(workbench, progress)
+    finally:
+        progress.clear()
+    if as_json:
+        render.print_json(render.json_document(call.command.name, result))
+    else:
+        render.show(result)
+    return int(result.exit_code)
+
+
+def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
+    """Runs a front and turns what goes wrong into one line and an exit code.
+
+    Args:
+        words: The command line, to know whether the error is wanted as JSON and for which command.
+        action: The front.
+    """
+    try:
+        return action()
+    except HelpRequest as request:
+        render.show_text(request.text)
+        return 0
+    except BrokenPipeError:  # the reader (head, less) has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except KeyboardInterrupt as error:
+        return _failed(words, "interrupted", exit_code_of(error))
+    except PrecisionToolError as error:
+        return _failed(words, str(error), exit_code_of(error))
+    except OSError as error:
+        where = f"{error.filename}: " if error.filename else ""
+        return _failed(words, f"{where}{error.strerror or error}", exit_code_of(error))
+
+
+def _failed(words: Sequence[str], message: str, exit_code: int) -> int:
+    if "--json" in words:
+        command = next((found.name for word in words if (found := find_command(word))), "")
+        render.print_json(render.json_error(command, exit_code, message))
+    else:
+        render.say(f"error: {message}")
+    return exit_code

@@ -1,0 +1,279 @@
+"""Workbench: what is open - settings, workspace, dumps and graphs, each read once and only when asked for."""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dumpers.errors import DataError, UsageError
+from dumpers.settings import Settings, read_settings
+from dumpers.workspace import DEFAULT_RUN, Workspace, newest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from dumpers.graph import Graph, Op
+    from dumpers.records import Dump
+
+_GRAPH_FILE = re.compile(r"ge_proto_(\d+)_(?P<name>[A-Za-z0-9_-]+)\.txt")
+_STAGES = ("Build", "PreRunAfterBuild")
+
+
+@dataclass(frozen=True)
+class RunGraph:
+    """One (sub-)graph of a device run: what ``ls`` and ``ni`` search."""
+
+    run: str
+    graph: Graph
+
+
+def settings_for(root: str | None) -> Settings:
+    """Returns the settings of the environment, with another folder that holds ``precision_data`` if one is given.
+
+    Raises:
+        DataError: the folder does not exist.
+    """
+    if root is None:
+        return read_settings()
+    if not Path(root).is_dir():
+        raise DataError(f"{root}: no such folder; --root takes the folder that holds precision_data")
+    return replace(read_settings(), root_dir=Path(root))
+
+
+@dataclass
+class Workbench:
+    """What the commands work on.
+
+    Attributes:
+        settings: Settings as read at start.
+        lends_terminal: Whether a command may let a child process write to the program's own terminal (shell and plain
+            batch); otherwise the child's output is caught and stands in the result.
+    """
+
+    settings: Settings = field(default_factory=read_settings)
+    lends_terminal: bool = False
+    _dumps: dict[tuple[Path, int, Path | None], Dump] = field(default_factory=dict, repr=False)
+    _graphs: dict[tuple[Path, int], tuple[Graph, ...]] = field(default_factory=dict, repr=False)
+
+    @property
+    def workspace(self) -> Workspace:
+        """The data tree."""
+        return Workspace(self.settings.data_root)
+
+    def read_dump(self, path: Path, *, graph: Graph | None = None) -> Dump:
+        """Returns the dump in a directory, read once.
+
+        Args:
+            path: A leaf directory, a raw record, or a folder of npy files.
+            graph: Gives full names and original layouts; the one beside the dump if None.
+
+        Raises:
+            DataError: there is nothing there, or nothing that is a dump.
+        """
+        from dumpers.formats.registry import read_dump
+
+        if not path.exists():
+            raise DataError(f"{path}: no such directory; check the path")
+        belonging = graph if graph is not None else self.graph_beside(path)
+        key = (*_version(path), belonging.path if belonging else None)
+        if key not in self._dumps:
+            self._dumps[key] = read_dump(path, graph=belonging)
+        return self._dumps[key]
+
+    def read_graphs(self, path: Path) -> tuple[Graph, ...]:
+        """Returns the graphs of one file (a device file may hold several).
+
+        Raises:
+            DataError: the file is missing or is no graph.
+        """
+        if not path.is_file():
+            raise DataError(f"{path}: no such graph file; check the path after -g")
+        key = _version(path)
+        if key not in self._graphs:
+            self._graphs[key] = tuple(_read_graphs(path))
+        return self._graphs[key]
+
+    def run_graphs(self, run: str) -> tuple[RunGraph, ...]:
+        """Graphs of one device run: the newest build of each name, in the order of their numbers."""
+        found: dict[str, Graph] = {}
+        for path in graph_files(self.workspace.npu_graph(run)):
+            for graph in self.read_graphs(path):
+                found.pop(graph.name, None)
+                found[graph.name] = graph
+        return tuple(RunGraph(run, graph) for graph in found.values())
+
+    def all_graphs(self) -> tuple[RunGraph, ...]:
+        """Graphs of all device runs, ``debug_0`` first."""
+        return tuple(graph for run in self.workspace.runs() for graph in self.run_graphs(run))
+
+    # ---------------------------------------------------------------------------------------------- device dumps
+
+    def npu_leaves(self, run: str = DEFAULT_RUN) -> tuple[Path, ...]:
+        """Leaf directories of a run's newest dump: one for each device, graph, model and step."""
+        top = newest(self.workspace.npu_dump(run))
+        return tuple(leaf_directories(top)) if top else ()
+
+    def latest_leaves(self, run: str = DEFAULT_RUN) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+        """Returns the leaves of the last step of each device, graph and model, and those of earlier steps."""
+        groups: dict[Path, list[Path]] = {}
+        for leaf in self.npu_leaves(run):
+            groups.setdefault(leaf.parent, []).append(leaf)
+        latest = {group: max(leaves, key=step_number) for group, leaves in groups.items()}
+        earlier = [leaf for group, leaves in groups.items() for leaf in leaves if leaf != latest[group]]
+        return tuple(latest[group] for group in sorted(latest)), tuple(earlier)
+
+    def tf_dump_directory(self) -> Path | None:
+        """The reference dump, None when it is empty."""
+        return self.workspace.tf_dump if has_files(self.workspace.tf_dump) else None
+
+    def last_reference_run(self) -> Path | None:
+        """The last raw record of the reference run, None when there is none."""
+        return _last_run(self.workspace.tf_debug)
+
+    def reference_graph_beside(self, dump: Path) -> Graph | None:
+        """Returns the framework graph that lies beside a reference dump (``.../tf_debug`` next to ``.../dump``)."""
+        for folder in dump.resolve().parents:
+            run = _last_run(folder / "tf_debug")
+            if run is not None:
+                return self.read_dump(run).graph
+        return None
+
+    def graph_beside(self, dump: Path) -> Graph | None:
+        """Returns the device graph that lies beside a dump directory (``.../graph`` next to ``.../dump``).
+
+        With several graphs the one that shares a name with a directory of the path is taken; with none such, the
+        only one there is.
+        """
+        for folder in dump.resolve().parents:
+            files = graph_files(folder / "graph")
+            if files:
+                return _matching([graph for path in files for graph in self.read_graphs(path)], dump)
+        return None
+
+    def graph_of(self, file: Path, dump: Path) -> Graph:
+        """Returns the graph of a file, the one that belongs to a dump directory if the file holds several.
+
+        Raises:
+            DataError: it cannot be read, or none of its graphs belongs to the dump.
+        """
+        graphs = self.read_graphs(file)
+        graph = _matching(graphs, dump)
+        if graph is None:
+            names = ", ".join(graph.name for graph in graphs)
+            raise DataError(f"{file}: holds several graphs ({names}) and none is named in {dump}; give another with -g")
+        return graph
+
+
+def _read_graphs(path: Path) -> Sequence[Graph]:
+    from dumpers.formats.ge_graph import read_ge_graphs
+    from dumpers.formats.registry import read_graph
+
+    if path.name.startswith("ge_proto") or path.suffix in (".json", ".om"):
+        return read_ge_graphs(path)
+    graph = read_graph(path)
+    return read_ge_graphs(path) if graph.kind == "ge" else [graph]
+
+
+def _last_run(folder: Path) -> Path | None:
+    from dumpers.tf_dump import recorded_runs
+
+    runs = recorded_runs(folder)
+    return runs[0] if runs else None
+
+
+def _matching(graphs: Sequence[Graph], dump: Path) -> Graph | None:
+    parts = set(dump.resolve().parts)
+    by_name = {graph.name: graph for graph in graphs}
+    for name, graph in by_name.items():
+        if parts & {name, f"{name}_0"}:
+            return graph
+    return next(iter(by_name.values())) if len(by_name) == 1 else None
+
+
+def graph_files(folder: Path) -> list[Path]:
+    """Returns the build graphs in a folder, by number; the highest number of a name wins.
+
+    A json beside a text is the same graph converted: it is taken when it is not older, since it reads ten times faster,
+    or when the text is empty (trees made by ``infer`` have such).
+    """
+    newest_of: dict[str, tuple[int, Path]] = {}
+    for path in folder.glob("ge_proto_*.txt") if folder.is_dir() else ():
+        match = _GRAPH_FILE.fullmatch(path.name)
+        if match and _is_build(match["name"]):
+            number = int(match[1])
+            if match["name"] not in newest_of or number > newest_of[match["name"]][0]:
+                newest_of[match["name"]] = (number, path)
+    chosen = [path for _, path in sorted(newest_of.values(), key=lambda item: (item[0], item[1].name))]
+    return [_readable_form(path) for path in chosen]
+
+
+def _is_build(name: str) -> bool:
+    return any(name == stage or name.endswith("_" + stage) for stage in _STAGES)
+
+
+def _readable_form(text: Path) -> Path:
+    json_form = text.with_name(text.name + ".json")
+    if not json_form.is_file():
+        return text
+    newer = json_form.stat().st_mtime_ns >= text.stat().st_mtime_ns
+    return json_form if newer or text.stat().st_size == 0 else text
+
+
+def leaf_directories(folder: Path) -> Iterator[Path]:
+    """Yields the directories that hold files, in order of path; links are followed, rings of links are not."""
+    seen: set[Path] = set()
+    for current, directories, files in os.walk(folder, followlinks=True):
+        real = Path(current).resolve()
+        if real in seen:
+            directories.clear()
+            continue
+        seen.add(real)
+        directories.sort(key=lambda name: (not name.isdigit(), int(name) if name.isdigit() else 0, name))
+        if files:
+            yield Path(current)
+
+
+def has_files(folder: Path) -> bool:
+    """Tells whether there is any file below a folder."""
+    return folder.is_dir() and any(True for _ in leaf_directories(folder))
+
+
+def typed_name(text: str) -> str:
+    """Returns a name as the user meant it: under the C locale other letters arrive as escaped bytes."""
+    try:
+        return os.fsencode(text).decode("utf-8")
+    except UnicodeError:
+        return text
+
+
+def find_op(graphs: Sequence[RunGraph], name: str) -> list[tuple[RunGraph, Op]]:
+    """Returns the ops of that exact name, one for each graph that has it."""
+    return [(graph, graph.graph.ops[name]) for graph in graphs if name in graph.graph.ops]
+
+
+def nearest(name: str, names: Sequence[str]) -> str | None:
+    """Returns the name most like the given one, None when nothing is."""
+    import difflib
+
+    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
+    return close[0] if close else None
+
+
+def unknown_op(name: str, names: Sequence[str], where: str) -> UsageError:
+    """Returns the error for an op that is not there, with the nearest one."""
+    guess = nearest(name, names)
+    hint = f"did you mean {guess}?" if guess else "ls lists the ops"
+    return UsageError(f"no op named {name} in {where}; {hint}")
+
+
+def _version(path: Path) -> tuple[Path, int]:
+    """What was read under this key is still what lies there: a new file in a folder changes the folder's time."""
+    return path.resolve(), path.stat().st_mtime_ns
+
+
+def step_number(leaf: Path) -> tuple[int, str]:
+    """Sorts step directories by number, not by text."""
+    return (int(leaf.name) if leaf.name.isdigit() else -1, leaf.name)
