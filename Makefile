@@ -23,7 +23,7 @@ check: install
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
-	$(BIN)/vermin --quiet --no-tips --violations -t=3.7- --eval-annotations --backport dataclasses $(CAPTURE_SIDE)
+	$(BIN)/vermin --quiet --no-tips --violations -t=3.7- $(CAPTURE_SIDE)
 
 # What runs on a training host: Python 3.7 syntax and library only.
 CAPTURE_SIDE := dumpers/errors.py dumpers/names.py dumpers/dtypes.py dumpers/settings.py dumpers/workspace.py \
