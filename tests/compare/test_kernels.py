@@ -10,6 +10,17 @@ from compare.replay import local_error, replay_op
 from dumpers.graph import Op, Port
 
 tf = pytest.importorskip("tensorflow")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def eagerly():
+    """TensorFlow is the oracle here; a module that ran before may have left the process in graph mode."""
+    from tensorflow.python.eager import context
+
+    with context.eager_mode():
+        yield
+
+
 RNG = np.random.default_rng(20)
 
 

@@ -99,3 +99,12 @@ def manifests() -> Any:
 @pytest.fixture
 def values() -> Any:
     return tensor_values
+
+
+@pytest.fixture(autouse=True, scope="module")
+def graph_mode():
+    """These tests build graphs, whatever mode the process is in; nothing of it may leak into other modules."""
+    from tensorflow.python.eager import context
+
+    with context.graph_mode():
+        yield

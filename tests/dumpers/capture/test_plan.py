@@ -11,7 +11,6 @@ from dumpers.capture.steps import executed
 
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
-tf1.disable_eager_execution()
 
 
 def test_live_tensors_are_those_that_change_in_place(config):

@@ -18,7 +18,6 @@ from dumpers.capture.steps import parse_steps
 
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
-tf1.disable_eager_execution()
 
 
 def test_full_disk(tmp_path, click_model, config, manifests, monkeypatch, capsys):

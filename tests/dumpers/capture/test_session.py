@@ -14,7 +14,6 @@ from dumpers.errors import UsageError
 
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
-tf1.disable_eager_execution()
 
 
 def stock_values(root):

@@ -10,7 +10,6 @@ from dumpers.capture.steps import parse_steps
 
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
-tf1.disable_eager_execution()
 
 
 def record(graph, fetches, folder, config, **run):
