@@ -1,19 +1,21 @@
 # make demo   the main job end to end        make check   lint, types, layers
 # make test   the whole test suite           make lock    renew requirements.lock
-# PYTHON=... picks the interpreter, VENV=... the folder of the environment.
+# PYTHON=... picks the interpreter, VENV=... the folder of the environment, JOBS=... the test processes,
+# DEMO="--fault none --seed 3" hands options to the demo.
 
 VENV ?= .venv
 PYTHON ?=
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 JOBS ?= 2
+DEMO ?=
 
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
 .PHONY: demo test check lock install clean
 
 demo: install
-	@$(BIN)/python cli.py demo; code=$$?; [ $$code -le 1 ] || exit $$code
+	@$(BIN)/python cli.py demo $(DEMO); code=$$?; [ $$code -le 1 ] || exit $$code
 
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
