@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from compare.isolation import input_records, load_values, output_records
+from compare.kernels.table import device_type
 from compare.replay import explains, fusion_hypotheses, precision_fit
 from compare.verdict import Kind
 from dumpers.errors import DataError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from dumpers.records import Dump
 
     Array = NDArray[np.generic]
+
+BLOCK_ROWS = 2**16
+"""Rows of a table that are searched at a time."""
 
 KEYS_SHOWN = 1000
 """Keys listed in a verdict; the total is always given."""
@@ -49,8 +53,8 @@ class Blame:
 
 
 def blame(op: Op, dump: Dump, graph: Graph, other: Dump | None) -> Blame:
-    """Looks closer at one source op of ``dump``; ``other`` may hold the keys of a lookup."""
-    records, _ = input_records(dump, graph, op)
+    """Looks closer at one source op of ``dump``; ``other`` may hold the keys of a lookup and constants."""
+    records, _ = input_records(dump, graph, op, other)
     inputs = load_values(records)
     outputs = load_values(output_records(dump, op))
     if op.fused:
@@ -58,7 +62,7 @@ def blame(op: Op, dump: Dump, graph: Graph, other: Dump | None) -> Blame:
         if found is not None:
             return found
     table = op.attrs.get("_embedding_table")
-    if isinstance(table, str) and table:
+    if isinstance(table, str) and table and device_type(op.type) == "GatherV2":
         found = _wrong_rows(op, table, inputs, outputs, _keys(op, dump, other))
         if found is not None:
             return found
@@ -94,8 +98,10 @@ def _wrong_rows(
     result) is an operator fault, and so is a tail of several rows that were never written.
     """
     params, indices, out = inputs[0], inputs[1], outputs[0]
-    if params is None or indices is None or out is None or params.ndim < 2 or out.shape[1:] != params.shape[1:]:
+    if params is None or indices is None or out is None or params.ndim < 2:
         return None
+    if out.shape != indices.shape + params.shape[1:]:
+        return None  # Not a lookup along the first axis.
     expected = params[indices.reshape(-1)]
     got = out.reshape(expected.shape)
     wrong = np.flatnonzero((got != expected).reshape(len(got), -1).any(axis=1))
@@ -151,12 +157,32 @@ def _unwritten_tail(wrong: NDArray[np.intp], total: int, got: Array) -> bool:
 
 
 def _rows_of(params: Array, rows: Array) -> NDArray[np.int64]:
-    """Returns for each of ``rows`` the index of an equal row of ``params``, -1 if there is none."""
-    width = params.dtype.itemsize * int(np.prod(params.shape[1:]))
-    table = np.ascontiguousarray(params).reshape(len(params), -1).view(np.uint8).reshape(len(params), width)
-    place = {row.tobytes(): index for index, row in reversed(list(enumerate(table)))}
-    wanted = np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).reshape(len(rows), width)
+    """Returns for each of ``rows`` the index of the first equal row of ``params``, -1 if there is none.
+
+    Only rows whose first bytes are wanted are looked at one by one, block by block: a table may be huge.
+    """
+    wanted = _row_bytes(rows)
+    place = {row.tobytes(): -1 for row in wanted if row.any()}
+    heads = np.unique(_heads(wanted))
+    for start in range(0, len(params), BLOCK_ROWS):
+        block = _row_bytes(params[start : start + BLOCK_ROWS])
+        for index in np.flatnonzero(np.isin(_heads(block), heads) & block.any(axis=1)):
+            row = block[index].tobytes()
+            if place.get(row) == -1:
+                place[row] = start + int(index)
     return np.array([place.get(row.tobytes(), -1) for row in wanted], np.int64)
+
+
+def _row_bytes(rows: Array) -> NDArray[np.uint8]:
+    width = rows.dtype.itemsize * int(np.prod(rows.shape[1:]))
+    return np.ascontiguousarray(rows).reshape(len(rows), -1).view(np.uint8).reshape(len(rows), width)
+
+
+def _heads(rows: NDArray[np.uint8]) -> NDArray[np.uint64]:
+    """The first eight bytes of each row as one number."""
+    head = np.zeros((len(rows), 8), np.uint8)
+    head[:, : rows.shape[1]] = rows[:, :8]
+    return head.view(np.uint64).reshape(-1)
 
 
 def _keys(op: Op, dump: Dump, other: Dump | None) -> NDArray[np.int64] | None:

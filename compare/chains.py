@@ -10,6 +10,7 @@ import numpy as np
 
 from compare.bounds import Array, Bounded, Real, rounding
 from compare.kernels.base import Call, Kernel, KernelError
+from compare.kernels.matmul import PRODUCTS, operands, product_error
 from compare.kernels.reductions import bias_shaped
 from compare.kernels.table import device_type, find_kernel
 
@@ -121,13 +122,31 @@ def bound_chain(chain: Sequence[Member], call: Call, form: Format) -> Real:
     value = np.asarray(_leader(chain[0], call), dtype=np.float64)
     kernel = _kernel(chain[0])
     own = _member_call(chain[0], call, None)
-    error = np.asarray(kernel.bound(own, [value])[0] if kernel.bound else np.zeros(value.shape))
+    start = _accumulator_start(chain, call, value)
+    if start is not None:
+        error = product_error(*operands(own), value, call.u, start=start)
+    else:
+        error = np.asarray(kernel.bound(own, [value])[0] if kernel.bound else np.zeros(value.shape))
     if kernel.accumulates and form.u > call.u:
         error = error + rounding(value, form)
     state = Bounded(value, error, call.own_u, 2.0 if call.own_u <= 2.0**-24 else 1.0)
     for member in chain[1:]:
         state = _carry(member, call, state)
     return state.error
+
+
+def _accumulator_start(chain: Sequence[Member], call: Call, value: Real) -> Array | None:
+    """Returns the bias (or summand) that a device may load into the accumulator of a matrix product beforehand.
+
+    Cube units and libraries alike do so: then each partial sum is rounded with the bias in it, which matters where the
+    bias is larger than the product.
+    """
+    if len(chain) < 2 or chain[0].type not in PRODUCTS or chain[1].type not in ("BiasAdd", "Add"):
+        return None
+    addend = call.array(chain[1].externals[0])
+    shaped = bias_shaped(call, value, addend) if chain[1].type == "BiasAdd" else addend
+    fits = shaped.ndim <= value.ndim and np.broadcast_shapes(shaped.shape, value.shape) == value.shape
+    return shaped if fits else None
 
 
 def _carry(member: Member, call: Call, state: Bounded) -> Bounded:

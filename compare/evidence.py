@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from compare.blame import Blame
 from compare.bounds import RATIO_LIMIT
-from compare.isolation import OpCheck, infinite
+from compare.isolation import OpCheck, Overwrite, infinite
 from compare.verdict import Kind, Suspect
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def local_row(check: OpCheck) -> Row:
             f"Rounding explains {worst.bound:.3g}: {check.ratio:.3g} times that. {worst.differing} elements are over."
         )
     if check.assumed_inputs:
-        text += " (The dump has no inputs; the producers' outputs were taken.)"
+        text += " (The dump lacks inputs of it; what their producers wrote was taken.)"
     return {
         "text": text,
         "op": check.op.name,
@@ -65,6 +65,23 @@ def local_row(check: OpCheck) -> Row:
         "bound": worst.bound,
         "ratio": check.ratio,
         "differing": worst.differing,
+    }
+
+
+def overwrite_row(found: Overwrite) -> Row:
+    """Says who read something else than what was written, and where."""
+    text = (
+        f"{found.consumer} read other bytes as input {found.index} than {found.producer.name} wrote as output "
+        f"{found.slot}: {found.differing} of {found.elements} elements differ, the first at {found.first}."
+    )
+    return {
+        "text": text,
+        "producer": found.producer.name,
+        "consumer": found.consumer,
+        "input": found.index,
+        "output": found.slot,
+        "differing": found.differing,
+        "elements": found.elements,
     }
 
 

@@ -142,14 +142,26 @@ class NanFlow:
         return harmful
 
     def _is_end(self, op: FlowOp) -> bool:
-        """Whether a bad output of the op is a result: nobody who was dumped reads it, or the graph's result does."""
+        """Whether a bad output of the op is a result: nobody who was dumped reads it, or one who hides it does.
+
+        The graph's result hides nothing. A cast to integers does: what it makes of a NaN is garbage, and finite.
+        """
         ends = False
         for finding in op.bad_outputs:
             readers = self._readers(op.name, finding.record.slot)
             dumped = [name for name in readers if name in self._ops and self._ops[name].outputs]
             ends |= any(self._type(name) in _RESULTS for name in readers)
-            ends |= not dumped and op.name not in self._purpose
+            if op.name not in self._purpose:
+                ends |= not dumped or any(self._makes_integers(name) for name in readers)
         return ends
+
+    def _makes_integers(self, name: str) -> bool:
+        if self._type(name) != "Cast":
+            return False
+        written = [finding.record.dtype for finding in self._ops[name].outputs.values()] if name in self._ops else []
+        if not written and self._graph is not None and name in self._graph.ops:
+            written = [port.dtype for port in self._graph.ops[name].output_ports]
+        return any(dtype.startswith(("int", "uint")) for dtype in written)
 
     def _readers(self, name: str, slot: int) -> list[str]:
         if self._graph is None or name not in self._graph.ops:

@@ -74,7 +74,7 @@ def scan_records(
 def scan_record(record: TensorRecord) -> Finding:
     """Reads one tensor."""
     if record.source is None:
-        return Finding(record, problem=f"no value: {record.note or record.dtype}")
+        return Finding(record, problem=f"no value: {record.note.removeprefix('no value: ') or record.dtype}")
     if record.dtype not in WITHOUT_VALUE and not is_float(record.dtype):
         return Finding(record, shape=record.shape or ())
     if record.dtype == "string":

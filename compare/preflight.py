@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from compare.isolation import same_bits
+from compare.isolation import input_records, same_bits
+from compare.kernels.table import device_type
 from compare.metrics import compare_arrays
+from compare.sweep import original_layouts
 from dumpers.dtypes import WITHOUT_VALUE, is_float
 from dumpers.errors import DataError
+from dumpers.formats.layouts import is_private
 
 if TYPE_CHECKING:
     from compare.pairing import Pairing
@@ -19,8 +22,14 @@ if TYPE_CHECKING:
     from dumpers.records import Dump, TensorRecord
 
 FEEDS = frozenset({"Data", "Placeholder", "PlaceholderWithDefault"})
-WEIGHTS = frozenset({"ReadVariableOp", "Variable", "VariableV2", "VarHandleOp"})
+VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
+WEIGHTS = VARIABLES | {"ReadVariableOp"}
+_UPDATES = ("Apply", "Assign", "Scatter", "SparseApply", "StridedSliceAssign")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "StatelessTruncated", "ParameterizedTruncated", "Dropout")
+
+UNRELATED = 0.7
+"""Relative distance from which on two weights have nothing to do with each other: independent ones are 1.4 apart, those
+of two honest devices after ten steps of Adam at most 0.4 (docs/decisions/0005)."""
 
 NOISE = 1e-3
 """Relative distance up to which differing floats may be honest: different libraries, an earlier step's rounding."""
@@ -74,6 +83,8 @@ def difference(left: TensorRecord, right: TensorRecord) -> Difference | None:
     a, b = left.load(), right.load()
     if same_bits(a, b):
         return None
+    if is_private(left.format) or is_private(right.format):
+        a, b, _ = original_layouts(left, a, right, b)
     integers = a.dtype.kind in "iub" and b.dtype.kind in "iub"
     if integers and a.size == b.size and np.array_equal(a.reshape(-1), b.reshape(-1)):
         return None  # A device may narrow int64 feeds to int32: the values count, not the width.
@@ -85,8 +96,10 @@ def difference(left: TensorRecord, right: TensorRecord) -> Difference | None:
     return Difference(left, right, figures.differing, figures.elements, figures.relative_distance)
 
 
-def unequal_feeds(left: Dump, right: Dump, graph: Graph | None) -> Iterator[Difference]:
-    """Yields the fed tensors that differ. On a device a feed is seen where it is first read."""
+def unequal_feeds(
+    left: Dump, right: Dump, graph: Graph | None, right_graph: Graph | None = None
+) -> Iterator[tuple[Op, Difference]]:
+    """Yields the feeds of the left graph that differ. On a device a feed is seen where it is first read."""
     if graph is None:
         return
     for op in graph:
@@ -94,28 +107,43 @@ def unequal_feeds(left: Dump, right: Dump, graph: Graph | None) -> Iterator[Diff
             continue
         mine = _fed(left, graph, op)
         original = op.originals[0] if op.originals else op.name
-        theirs = right.tensor(original, "output", 0) or _read_by_consumer(right, original)
+        theirs = right.tensor(original, "output", 0) or _read_by_consumer(right, right_graph or right.graph, original)
         if mine is not None and theirs is not None and (found := _difference(mine, theirs)) is not None:
-            yield found
+            yield op, found
 
 
 def unequal_weights(left: Dump, graph: Graph | None, partners: Partners) -> Iterator[Difference]:
-    """Yields variables whose value differs where it is read."""
-    for record in left:
-        op = graph.ops.get(record.op) if graph else None
-        kind = op.type if op else record.op_type
-        if kind in WEIGHTS and record.io == "output" and (found := _against(record, partners)) is not None:
-            yield found
-
-
-def unjudged_differences(left: Dump, judged: frozenset[str], partners: Partners) -> Iterator[Difference]:
-    """Yields outputs that differ although all the op's paired inputs are equal, for ops that could not be replayed."""
+    """Yields what was read from variables, before the step changed them, and differs."""
+    updated: set[str] = set()
     for name, records in left.by_op.items():
-        if name in judged or not _equal_inputs(records, partners):
-            continue
-        for record in records:
-            if record.io == "output" and (found := _against(record, partners)) is not None:
-                yield found
+        op = graph.ops.get(name) if graph else None
+        kind = op.type if op else records[0].op_type
+        variable = op.inputs[0].op if op is not None and op.inputs and kind not in VARIABLES else name
+        reads = kind in WEIGHTS or (op is not None and graph is not None and _same_lookup(left, graph, op, partners))
+        if reads and variable not in updated:
+            yield from (found for r in records if r.io == "output" and (found := against(r, partners)) is not None)
+        if op is not None and kind.removeprefix("Resource").startswith(_UPDATES):
+            updated.update(source.op for source in op.inputs)
+
+
+def is_lookup(op: Op, graph: Graph | None) -> bool:
+    """Whether an op fetches rows right from a variable: what it gives is as good as the variable."""
+    source = graph.ops.get(op.inputs[0].op) if graph is not None and op.inputs else None
+    return source is not None and source.type in VARIABLES and device_type(op.type) == "GatherV2"
+
+
+def _same_lookup(left: Dump, graph: Graph, op: Op, partners: Partners) -> bool:
+    """Whether an op is a lookup and both sides asked for the same rows."""
+    if not is_lookup(op, graph) or len(op.inputs) < 2:
+        return False
+    indices = input_records(left, graph, op)[0][1]
+    return indices is not None and partners.of(indices) is not None and against(indices, partners) is None
+
+
+def unrelated(found: Sequence[Difference]) -> bool:
+    """Whether weights come from somewhere else altogether: most elements of what differs are that far apart."""
+    far = sum(d.elements for d in found if d.distance is None or d.distance > UNRELATED)
+    return 2 * far > sum(d.elements for d in found)
 
 
 def is_random(op_type: str) -> bool:
@@ -123,14 +151,8 @@ def is_random(op_type: str) -> bool:
     return any(mark in op_type for mark in _RANDOM)
 
 
-def _equal_inputs(records: tuple[TensorRecord, ...], partners: Partners) -> bool:
-    """All inputs have a partner and equal it; an op without inputs in the dump cannot be told apart from a carrier."""
-    inputs = [r for r in records if r.io == "input" and r.source is not None]
-    pairs = [(record, partners.of(record)) for record in inputs]
-    return bool(pairs) and all(other is not None and _difference(record, other) is None for record, other in pairs)
-
-
-def _against(record: TensorRecord, partners: Partners) -> Difference | None:
+def against(record: TensorRecord, partners: Partners) -> Difference | None:
+    """Compares a left-hand record with its partner; None if there is none."""
     other = partners.of(record)
     return _difference(record, other) if other is not None else None
 
@@ -154,8 +176,9 @@ def _fed(dump: Dump, graph: Graph, op: Op) -> TensorRecord | None:
     return None
 
 
-def _read_by_consumer(dump: Dump, name: str) -> TensorRecord | None:
-    graph = dump.graph
-    if graph is None or name not in graph.ops:
+def _read_by_consumer(dump: Dump, graph: Graph | None, name: str) -> TensorRecord | None:
+    """Finds a feed, by its framework name, where an op of a device read it."""
+    if graph is None:
         return None
-    return _fed(dump, graph, graph.ops[name])
+    ops = [graph.ops[n] for n in (name, *graph.by_original.get(name, ())) if n in graph.ops]
+    return next((record for op in ops if op.type in FEEDS and (record := _fed(dump, graph, op)) is not None), None)

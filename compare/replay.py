@@ -16,6 +16,8 @@ from compare.bounds import RATIO_LIMIT, Array
 from compare.chains import Member, members, without
 from compare.evaluation import Replay, evaluate
 from compare.kernels.base import KernelError
+from compare.kernels.matmul import PRODUCTS
+from compare.kernels.table import device_type
 from compare.local_error import LocalError, judge, unjudged
 
 if TYPE_CHECKING:
@@ -95,10 +97,15 @@ def precision_fit(op: Op, inputs: Sequence[Array | None], outputs: Sequence[Arra
     """
     if all(not error.faulty for error in local_error(op, inputs, outputs)):
         return None
+    # A bias may go into the wide accumulator as it is.
+    factors_only = (2,) if len(inputs) > 2 and device_type(op.type) in PRODUCTS else ()
     for name, convert in ROUNDED.items():
-        rounded = [convert(x) if x is not None and x.dtype.kind in "fV" else x for x in inputs]
-        if _within(local_error(op, rounded, outputs)):
-            return name
+        for first in (len(inputs), *factors_only):
+            rounded = [
+                convert(x) if k < first and x is not None and x.dtype.kind in "fV" else x for k, x in enumerate(inputs)
+            ]
+            if _within(local_error(op, rounded, outputs)):
+                return name
     return None
 
 

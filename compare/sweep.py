@@ -100,7 +100,7 @@ def compare_pair(pair: Pair) -> ComparisonRow:
     )
     missing = [record for record in (pair.left, pair.right) if record.source is None]
     if missing:
-        return replace(row, reason=f"no value: {missing[0].note or missing[0].dtype}")
+        return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
     try:
         left, right = pair.left.load(), pair.right.load()
     except DataError as error:
@@ -110,12 +110,20 @@ def compare_pair(pair: Pair) -> ComparisonRow:
 
 def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array) -> ComparisonRow:
     stored = left.shape
-    left, left_note = _original(pair.left, left, _plain_shape(pair.right, right))
-    right, right_note = _original(pair.right, right, _plain_shape(pair.left, left))
+    left, right, layout_notes = original_layouts(pair.left, left, pair.right, right)
     figures, shape_note = _in_one_order(compare_arrays(left, right))
     flat = pair.by_original and left.shape == stored
-    notes = [note for note in (left_note, right_note, shape_note) if note]
+    notes = [note for note in (*layout_notes, shape_note) if note]
     return replace(row, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
+
+
+def original_layouts(
+    left_record: TensorRecord, left: Array, right_record: TensorRecord, right: Array
+) -> tuple[Array, Array, tuple[str, str]]:
+    """Undoes the private layouts of two partners, with a note for each where that is impossible."""
+    left, left_note = _original(left_record, left, _plain_shape(right_record, right))
+    right, right_note = _original(right_record, right, _plain_shape(left_record, left))
+    return left, right, (left_note, right_note)
 
 
 def _plain_shape(record: TensorRecord, array: Array) -> tuple[int, ...] | None:

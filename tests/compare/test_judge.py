@@ -19,8 +19,8 @@ class Network:
     ``touch`` maps an op to a function of its output; ``read`` maps (consumer, slot) to a function of what it reads.
     """
 
-    def __init__(self, make, *, seed=0, fused=True, touch=None, read=None, noise=0.0):
-        self.make, self.fused = make, fused
+    def __init__(self, make, *, seed=0, fused=True, touch=None, read=None, noise=0.0, step=3):
+        self.make, self.fused, self.step = make, fused, step
         self.touch, self.read, self.noise = touch or {}, read or {}, noise
         random = np.random.default_rng(seed)
         self.table = random.normal(size=(TABLE_ROWS, WIDTH)).astype(np.float32)
@@ -33,7 +33,7 @@ class Network:
 
     def emit(self, op, kind, inputs, outputs, *, device):
         self.time += 10
-        common = {"op_type": kind, "timestamp_us": self.time, "step": 3, "device": device}
+        common = {"op_type": kind, "timestamp_us": self.time, "step": self.step, "device": device}
         if device == "npu":
             self.records += [self.make.record(f"{op}:input:{i}", a, **common) for i, a in enumerate(inputs)]
         self.records += [self.make.record(f"{op}:output:{i}", a, **common) for i, a in enumerate(outputs)]
@@ -257,8 +257,51 @@ def test_other_feeds_come_before_any_accusation(verdict_of, make):
 def test_other_weights_are_a_checkpoint(verdict_of, make):
     other = Network(make)
     other.table = other.table + np.float32(0.1)
-    verdict = verdict_of(right=other)
+    verdict = verdict_of(right=other, step=0)
     assert (verdict.kind, verdict.op) == (Kind.CHECKPOINT, "table/read")
+
+
+def test_later_weights_differ_by_rounding_but_not_altogether(verdict_of, make):
+    other = Network(make)
+    other.table = other.table + np.float32(0.1)
+    verdict = verdict_of(right=other, step=3)
+    assert (verdict.kind, verdict.op) == (Kind.ROUNDING, None)
+    assert verdict.evidence[1]["relative_distance"] == pytest.approx(0.1, rel=0.1)
+    assert verdict_of(right=other, step=None).kind is Kind.UNKNOWN
+    other.table = other.table[::-1].copy()
+    assert verdict_of(right=other, step=3).kind is Kind.CHECKPOINT
+    assert verdict_of(right=other, step=500).kind is Kind.UNKNOWN
+
+
+OUTPUT_FAULTS = {
+    "fc/mat": lambda a: (a * np.float32(1.5)).astype(a.dtype),
+    "fc/relu": lambda a: np.where(np.arange(a.size).reshape(a.shape) < a.size - 9, a, 0).astype(a.dtype),
+    "loss": lambda a: np.asarray(a + 1, a.dtype),
+    "restore": lambda a: np.roll(a, 1, axis=0),
+}
+
+
+@pytest.mark.parametrize("op", OUTPUT_FAULTS)
+def test_outputs_alone_are_enough_and_it_is_said(make, op):
+    device, golden = Network(make, fused=False, touch={op: OUTPUT_FAULTS[op]}), Network(make)
+    dump = device.run("npu")
+    dump = replace(dump, records=tuple(r for r in dump if r.io == "output"))
+    reference = golden.run("tf")
+    axes = make.record("axes:output:0", np.int32([0]), op_type="Const", device="tf")
+    reference = replace(reference, records=(axes, *reference.records))
+    verdict = judge(dump, reference, left_graph=device.graph())
+    assert (verdict.kind, verdict.op, [s.op for s in verdict.suspects]) == (Kind.OPERATOR, op, [op])
+    assert any("outputs only" in row["text"] for row in verdict.evidence)
+
+
+def test_a_whole_dump_says_nothing_of_assumed_inputs(verdict_of):
+    assert not any("outputs only" in row["text"] for row in verdict_of(noise=2.0**-24).evidence)
+
+
+def test_ops_that_hold_no_tensor_are_no_gap(verdict_of):
+    skipped = {s.tensor for s in verdict_of().skipped}
+    assert not skipped & {"ids", "axis", "table", "where", "w", "b", "axes"}
+    assert "unique" in skipped
 
 
 def test_a_host_op_with_equal_inputs_and_other_output_is_found(verdict_of):

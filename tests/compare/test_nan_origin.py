@@ -188,3 +188,20 @@ def test_fc19_clipping_spreads_one_bad_gradient(evaluated):
     innocent = " ".join(name for names in clip.values() for name in names)
     assert "m_middle" not in innocent
     assert len([name for names in clip.values() for name in names]) == 2
+
+
+@pytest.mark.parametrize(("target", "harmful"), [(np.int32, True), (np.bool_, False), (np.float16, False)])
+def test_a_nan_that_becomes_an_integer_is_not_harmless(target, harmful, make):
+    graph = make.graph(
+        make.op("x", "Placeholder"), make.op("lg", "Log", ["x:0"]), make.op("c", "Cast", ["lg:0"]), kind="tf"
+    )
+    records = [
+        make.record("x:output:0", f32(-1, 1)),
+        make.record("lg:output:0", f32(NAN, 0), timestamp_us=1),
+        make.record("c:output:0", np.array([1, 0]).astype(target), timestamp_us=2),
+    ]
+    search = search_nan(make.dump(*records), graph)
+    assert (search.origin is not None) == harmful
+    assert bool(search.harmless) != harmful
+    if harmful:
+        assert (search.origin.op, search.origin.cause) == ("lg", "operator")
