@@ -6,6 +6,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
+from dumpers.errors import UsageError
 from precision_tool import batch
 from precision_tool.commands import COMMANDS
 from precision_tool.dispatch import CommandParser, Help, parse_words, summary
@@ -41,6 +42,8 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _run(words: Sequence[str]) -> int:
     args = build_parser().parse_args(words)
     workbench = Workbench(settings_for(args.root))
+    if args.json and args.command in (None, "tui"):
+        raise UsageError("--json needs a command that answers, for example: python cli.py --json ls")
     if args.command is None:
         from precision_tool import shell
 

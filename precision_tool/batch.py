@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from dumpers.errors import PrecisionToolError
 from precision_tool import render
 from precision_tool.dispatch import HelpRequest, exit_code_of, find_command
+from precision_tool.result import Result
 
 if TYPE_CHECKING:
     from precision_tool.dispatch import Call
@@ -43,10 +45,15 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
         words: The command line, to know whether the error is wanted as JSON and for which command.
         action: The front.
     """
+    _open_closed_streams()
     try:
         return action()
     except HelpRequest as request:
-        render.show_text(request.text)
+        if "--json" in words:
+            result = Result(title="", data={"help": request.text})
+            render.print_json(render.json_document(_command_of(words), result))
+        else:
+            render.show_text(request.text)
         return 0
     except BrokenPipeError:  # the reader (head, less) has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -58,12 +65,31 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
     except OSError as error:
         where = f"{error.filename}: " if error.filename else ""
         return _failed(words, f"{where}{error.strerror or error}", exit_code_of(error))
+    except MemoryError as error:
+        return _failed(words, "not enough memory for this; close something or dump less", exit_code_of(error))
+    except Exception as error:  # a bug of ours; 1 would mean that something was found
+        traceback.print_exc()
+        return _failed(words, f"a bug: {type(error).__name__}: {error}; please report it", exit_code_of(error))
 
 
 def _failed(words: Sequence[str], message: str, exit_code: int) -> int:
     if "--json" in words:
-        command = next((found.name for word in words if (found := find_command(word))), "")
-        render.print_json(render.json_error(command, exit_code, message))
-    else:
-        render.say(f"error: {message}")
+        try:
+            render.print_json(render.json_error(_command_of(words), exit_code, message))
+            return exit_code
+        except OSError:  # stdout is what cannot be written
+            pass
+    render.say(f"error: {message}")
     return exit_code
+
+
+def _open_closed_streams() -> None:
+    """Gives a program that was started with stdout or stderr closed one that swallows everything."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115  lives as long as the program
+
+
+def _command_of(words: Sequence[str]) -> str:
+    """Returns the name of the first command among the words, empty without one."""
+    return next((found.name for word in words if (found := find_command(word))), "")

@@ -88,6 +88,7 @@ def overflow(workspace: Workspace, limit: int) -> Result:
         notes=notes,
         data={"total": len(files), "records": data},
         exit_code=ExitCode.DATA if notes else ExitCode.FOUND if found else ExitCode.CLEAN,
+        problems=notes,
     )
 
 

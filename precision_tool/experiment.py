@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -42,10 +44,15 @@ class Experiment:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the two devices reported."""
+    """What the two devices reported.
+
+    Attributes:
+        fault_changed: Whether the fault changed any bit of what the device computed; None without a fault.
+    """
 
     golden: TrainingReport
     npu: TrainingReport
+    fault_changed: bool | None = None
 
 
 def run_both(experiment: Experiment, progress: Progress) -> Outcome:
@@ -60,13 +67,21 @@ def run_both(experiment: Experiment, progress: Progress) -> Outcome:
 
         _prepare_sessions()
         try:
+            _check_fault(experiment)
             golden = _golden(experiment, progress)
-            npu = _device(experiment, progress)
+            npu, changed = _device(experiment, progress)
         except FaultError as error:
             raise UsageError(str(error)) from error
         except EngineError as error:
             raise DataError(str(error)) from error
-    return Outcome(golden, npu)
+    return Outcome(golden, npu, changed if experiment.fault else None)
+
+
+def _check_fault(experiment: Experiment) -> None:
+    """Finds a misspelt fault before anything is trained; whether it fits the graph shows when the device has one."""
+    from engine.npu.device import make_fault
+
+    make_fault(experiment.fault, experiment.plan.seed)
 
 
 def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
@@ -83,7 +98,9 @@ def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
     return train(experiment.plan, session_config=golden_config(), wrap_session=recorded, progress=progress)
 
 
-def _device(experiment: Experiment, progress: Progress) -> TrainingReport:
+def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport, bool]:
+    """Trains on the device; also tells whether its fault changed anything."""
+    from precision_tool.device import device_of
     from precision_tool.training import golden_config, train
 
     config = golden_config()
@@ -96,19 +113,43 @@ def _device(experiment: Experiment, progress: Progress) -> TrainingReport:
     parameters["precision_mode"].s = PRECISION_MODES[experiment.numerics].encode()
     parameters["emulated_fault"].s = experiment.fault.encode("utf-8", "surrogateescape")
     parameters["emulated_seed"].i = experiment.plan.seed
-    return train(replace(experiment.plan), session_config=config, progress=progress)
+    devices = []
+
+    def remembered(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
+        devices.append(device_of(session))
+        return session
+
+    report = train(replace(experiment.plan), session_config=config, wrap_session=remembered, progress=progress)
+    return report, any(device is not None and device.fault_changed for device in devices)
 
 
 def _prepare_sessions() -> None:
-    import tensorflow as tf
+    with _interrupts_held():
+        import tensorflow as tf
 
-    from precision_tool import device
+        from precision_tool import device
 
     tf.get_logger().setLevel("ERROR")
     plugin = device.real_plugin()
     if plugin is not None or not device.install():
         reason = f"the NPU plug-in {plugin} is installed" if plugin else "the engine is not part of this installation"
         raise UsageError(f"demo: {reason}; it runs on the emulated device only")
+
+
+@contextlib.contextmanager
+def _interrupts_held() -> Iterator[None]:
+    """Lets Ctrl-C wait until the block ends: TensorFlow's import swallows it in places, and the run would go on."""
+    if threading.current_thread() is not threading.main_thread():  # only that one gets signals, and may set handlers
+        yield
+        return
+    held: list[int] = []
+    before = signal.signal(signal.SIGINT, lambda number, frame: held.append(number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if held:
+        raise KeyboardInterrupt
 
 
 @contextlib.contextmanager

@@ -28,6 +28,7 @@ _UNSAFE = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 _STYLES = {"bad": "red", "good": "green", "warn": "yellow"}
 _MARKS = {"bad": "! ", "warn": "? "}
 _REDRAW_SECONDS = 0.1
+_SHOWN_PROBLEMS = 5
 
 
 def visible(text: str, *, keep_tabs: bool = False) -> str:
@@ -189,7 +190,16 @@ def _rich_panel(panel: Panel) -> RichPanel:
 
 def json_document(command: str, result: Result) -> str:
     """Returns the one JSON document of ``--json``."""
-    return _document(command, result.exit_code, result.data, result.files, None)
+    return _document(command, result.exit_code, result.data, result.files, _error_of(result))
+
+
+def _error_of(result: Result) -> str | None:
+    """Returns why an answer is not to be relied upon, None for one that is."""
+    if result.exit_code in (ExitCode.CLEAN, ExitCode.FOUND):
+        return None
+    shown = "; ".join(result.problems[:_SHOWN_PROBLEMS]) or result.title
+    more = len(result.problems) - _SHOWN_PROBLEMS
+    return f"{shown}; {more} more" if more > 0 else shown
 
 
 def json_error(command: str, exit_code: int, message: str) -> str:

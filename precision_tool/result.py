@@ -63,6 +63,7 @@ class Result:
         data: The ``result`` object of ``--json``; plain data that ``json.dumps`` takes (NaN not allowed: use None).
         files: Files written.
         exit_code: See :class:`ExitCode`; ``run`` hands on whatever its shell command ended with.
+        problems: What kept the answer from being whole (damaged or missing data); the ``error`` of ``--json``.
     """
 
     title: str
@@ -71,3 +72,4 @@ class Result:
     data: Mapping[str, Any] = field(default_factory=dict)
     files: Sequence[Path] = ()
     exit_code: int = ExitCode.CLEAN
+    problems: Sequence[str] = ()

@@ -44,6 +44,8 @@ class PrecisionShell(cmd2.Cmd):  # type: ignore[misc]  # cmd2 is imported withou
         history_file: Where typed lines are kept; empty for nowhere.
     """
 
+    DEFAULT_CATEGORY = "Commands"
+
     def __init__(
         self, workbench: Workbench, *, history_file: str = "", stdin: TextIO | None = None, stdout: TextIO | None = None
     ) -> None:

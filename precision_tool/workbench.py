@@ -9,16 +9,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from dumpers.errors import DataError, UsageError
+from dumpers.names import flatten
 from dumpers.settings import Settings, read_settings
 from dumpers.workspace import DEFAULT_RUN, Workspace, newest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from dumpers.graph import Graph, Op
     from dumpers.records import Dump
 
 _GRAPH_FILE = re.compile(r"ge_proto_(\d+)_(?P<name>[A-Za-z0-9_-]+)\.txt")
+LEAST_SHARE = 0.1
+"""A graph with fewer of a dump's ops is that of something else."""
+
+OFFERED = 3
+"""Names that are offered for one that is not there."""
+
 _STAGES = ("Build", "PreRunAfterBuild")
 
 
@@ -157,14 +164,29 @@ class Workbench:
         """Returns the graph of a file, the one that belongs to a dump directory if the file holds several.
 
         Raises:
-            DataError: it cannot be read, or none of its graphs belongs to the dump.
+            DataError: it cannot be read, or none of its graphs belongs to the dump: by their names, and by their ops.
         """
         graphs = self.read_graphs(file)
         graph = _matching(graphs, dump)
         if graph is None:
             names = ", ".join(graph.name for graph in graphs)
             raise DataError(f"{file}: holds several graphs ({names}) and none is named in {dump}; give another with -g")
+        self._check_belongs(graph, file, dump)
         return graph
+
+    def _check_belongs(self, graph: Graph, file: Path, dump: Path) -> None:
+        known, dumped = _known_ops(graph), {record.op for record in self.read_dump(dump)}
+        found = sum(1 for name in dumped if flatten(name) in known)
+        if found < len(dumped) * LEAST_SHARE:
+            raise DataError(
+                f"{file}: graph {graph.name} has {found} of the {len(dumped)} ops in {dump}, so it belongs to another"
+                " model or build; give another with -g"
+            )
+
+
+def _known_ops(graph: Graph) -> set[str]:
+    """Flat names of a graph's ops and of the original ops; without what every compiler inserts (``trans_Cast_0``)."""
+    return {flatten(name) for op in graph if op.originals for name in (op.name, *op.originals)}
 
 
 def _read_graphs(path: Path) -> Sequence[Graph]:
@@ -254,18 +276,28 @@ def find_op(graphs: Sequence[RunGraph], name: str) -> list[tuple[RunGraph, Op]]:
     return [(graph, graph.graph.ops[name]) for graph in graphs if name in graph.graph.ops]
 
 
-def nearest(name: str, names: Sequence[str]) -> str | None:
-    """Returns the name most like the given one, None when nothing is."""
-    import difflib
-
-    close = difflib.get_close_matches(name, names, n=1, cutoff=0.4)
-    return close[0] if close else None
+def did_you_mean(name: str, names: Iterable[str]) -> str:
+    """Returns a question with the names most like the given one, empty when nothing is."""
+    return _question(name, {known: known for known in names})
 
 
-def unknown_op(name: str, names: Sequence[str], where: str) -> UsageError:
-    """Returns the error for an op that is not there, with the nearest one."""
-    guess = nearest(name, names)
-    hint = f"did you mean {guess}?" if guess else "ls lists the ops"
+def _question(name: str, meant: Mapping[str, str]) -> str:
+    """Asks whether one of the names was meant: the near ones, else the nearest; each said by what it stands for."""
+    from difflib import get_close_matches
+
+    close = get_close_matches(name, meant, n=OFFERED) or get_close_matches(name, meant, n=1, cutoff=0.4)
+    return f"did you mean {' or '.join(dict.fromkeys(meant[text] for text in close))}?" if close else ""
+
+
+def unknown_op(name: str, ops: Sequence[Op], where: str) -> UsageError:
+    """Returns the error for an op that is not there, with the nearest ones.
+
+    Names of original ops count too: the op they were fused into is offered.
+    """
+    fused = [op.name for op in ops if name in op.originals]
+    hint = f"it became part of {' and '.join(dict.fromkeys(fused[:OFFERED]))}" if fused else ""
+    known = {original: op.name for op in ops for original in op.originals} | {op.name: op.name for op in ops}
+    hint = hint or _question(name, known) or "ls lists the ops"
     return UsageError(f"no op named {name} in {where}; {hint}")
 
 

@@ -258,3 +258,50 @@ def test_field_case_11_through_the_program(shared_data: Path, tmp_path: Path) ->
         assert list(split["outputs"]) == [str(i) for i in range(12)]
         assert (split["outputs"]["10"], split["outputs"]["2"]) == (0.8, 0.64)
         assert summary["no_partner"]
+
+
+@pytest.mark.parametrize("words", [["--json"], ["--json", "tui"]])
+def test_json_without_an_answer_is_usage(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    import cli
+
+    assert cli.main(words) == 2
+    assert json.loads(capsys.readouterr().out)["exit_code"] == 2
+
+
+@pytest.mark.parametrize(("words", "command"), [(["--json", "-h"], ""), (["vc", "--json", "-h"], "vc")])
+def test_help_is_a_document_too(words: list[str], command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    import cli
+
+    assert cli.main(words) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert (document["command"], document["ok"]) == (command, True)
+    assert "usage:" in document["result"]["help"]
+
+
+def test_a_bug_is_not_taken_for_a_finding(capsys: pytest.CaptureFixture[str]) -> None:
+    from precision_tool import batch
+
+    def broken() -> int:
+        raise ValueError("unforeseen")
+
+    assert batch.guarded(["--json", "vc"], broken) == 3
+    out, err = capsys.readouterr()
+    assert "unforeseen" in json.loads(out)["error"]
+    assert "Traceback" in err
+    assert batch.guarded([], broken) == 3
+    assert "error: a bug: ValueError: unforeseen" in capsys.readouterr().err
+
+
+@pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
+def test_stdout_that_takes_nothing_is_one_line(csv_file: Path) -> None:
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(
+            [sys.executable, str(ENTRIES["root"]), "vcs", "--json", "-f", str(csv_file)],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            timeout=120,
+            check=False,
+        )
+    assert done.returncode == 3
+    assert done.stderr.startswith(b"error: ")
+    assert done.stderr.count(b"\n") == 1

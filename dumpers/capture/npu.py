@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional
 import numpy as np
 
 from ..formats.atomic import atomic_file
+from ..formats.dump_names import INCOMPLETE_FILE, MAPPING_FILE
 from ..formats.ge_graph import write_ge_json, write_ge_text
 from ..formats.npu_dump import write_npu_dump
 from ..graph import AttrValue, Graph, Op, Port, Source
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
 
     from engine.observe import DeviceGraph, DeviceOp, DevicePort, OpRun
 
-INCOMPLETE_FILE = "dump_incomplete.txt"
-MAPPING_FILE = "mapping.csv"
 DEVICE_ID = 0
 
 _LOG = logging.getLogger(__name__)

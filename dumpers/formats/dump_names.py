@@ -16,8 +16,12 @@ from dumpers.errors import DataError
 from dumpers.records import Io
 
 MAPPING_FILE: Final = "mapping.csv"
+INCOMPLETE_FILE: Final = "dump_incomplete.txt"
+"""Lies in the folder of a step that was not written to its end, and says why."""
 
-_WORD: Final = re.compile(r"[A-Za-z0-9_\-]+\Z")
+_WORD: Final = re.compile(r"[^./]+\Z")
+"""A type or a flattened name: TensorFlow allows more than letters and digits, ``>`` for example."""
+
 _TIME_DIGITS: Final = 14
 """Shortest number that can only be a time stamp: microseconds have 16 digits, tasks and streams a few."""
 

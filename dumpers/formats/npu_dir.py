@@ -5,15 +5,26 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Final
 
 from dumpers.errors import DataError
-from dumpers.formats.dump_names import MAPPING_FILE, DumpName, full_name, is_alias, parse_dump_name, read_mapping
+from dumpers.formats.dump_names import (
+    INCOMPLETE_FILE,
+    MAPPING_FILE,
+    DumpName,
+    full_name,
+    is_alias,
+    parse_dump_name,
+    read_mapping,
+)
 from dumpers.formats.npu_dump import read_npu_dump
 from dumpers.formats.op_names import OpNames
 from dumpers.formats.raw import RawSource
 from dumpers.formats.walk import step_of
 from dumpers.graph import Graph
 from dumpers.records import Dump, Problem, TensorRecord, execution_order
+
+_REASON_CHARACTERS: Final = 500
 
 
 def is_dump_file(name: str) -> bool:
@@ -26,7 +37,8 @@ def read_npu_dir(folder: Path, names: list[str], *, graph: Graph | None = None) 
 
     The op name comes from the header where the device filled it, else from the graph by the flattened name, else it is
     the flattened name. Names that a device shortened to digits are looked up in ``mapping.csv``, in memory only.
-    Overflow records and statistics files are no tensors of an op: they are listed in ``ignored``.
+    Overflow records and statistics files are no tensors of an op: they are listed in ``ignored``. A mark that the step
+    was not written to its end is a problem, the first one.
 
     Args:
         folder: The folder.
@@ -40,7 +52,7 @@ def read_npu_dir(folder: Path, names: list[str], *, graph: Graph | None = None) 
     resolver = OpNames(graph)
     step = step_of(folder)
     records: list[TensorRecord] = []
-    problems: list[Problem] = []
+    problems = _incomplete(folder, names)
     ignored: list[Path] = []
     for name in names:
         path = folder / name
@@ -56,8 +68,21 @@ def read_npu_dir(folder: Path, names: list[str], *, graph: Graph | None = None) 
             continue
         records.extend(_with_graph(record, graph) for record in (*found.inputs, *found.outputs))
         problems.extend(found.problems)
-    ignored = [path for path in ignored if path.name != MAPPING_FILE]
+    ignored = [path for path in ignored if path.name not in (MAPPING_FILE, INCOMPLETE_FILE)]
     return Dump(folder, execution_order(records), tuple(problems), tuple(ignored), graph)
+
+
+def _incomplete(folder: Path, names: list[str]) -> list[Problem]:
+    """Returns what the mark of an unfinished step says; an empty list for a whole one."""
+    if INCOMPLETE_FILE not in names:
+        return []
+    mark = folder / INCOMPLETE_FILE
+    try:
+        with open(mark, encoding="utf-8", errors="replace") as file:
+            reason = " ".join(file.read(_REASON_CHARACTERS).split())
+    except OSError as error:
+        reason = f"its mark cannot be read: {error.strerror or error}"
+    return [Problem(mark, f"dump is incomplete: {reason or 'this step was not written to its end'}")]
 
 
 def _meaning(path: Path, mapping: Mapping[str, str], problems: list[Problem]) -> DumpName | None:

@@ -121,7 +121,7 @@ def parse_fault(text: str) -> FaultSpec | None:
         near = difflib.get_close_matches(kind, KINDS, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         raise FaultError(
-            f"fault {text!r}: unknown kind {kind!r}{hint} There are: {', '.join(KINDS)}, or module:callable"
+            f"fault {text!r}: unknown kind {kind!r}{hint}; there are: {', '.join(KINDS)}, or module:callable"
         )
     target, _, options = rest.partition(":")
     if not at or not target:

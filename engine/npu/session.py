@@ -7,9 +7,12 @@ sessions, errors); only the last step, running a list of tensors and ops, goes t
 from __future__ import annotations
 
 import functools
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tensorflow.core.protobuf.config_pb2 import RunOptions
+from tensorflow.python.client import pywrap_tf_session
 from tensorflow.python.client.session import BaseSession
 
 from engine.errors import UnsupportedOpError
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 _DEVICE = "_emulated_npu"
 _HOOKED = "_emulated_npu_hook"
+_TOLD = "_emulated_npu_told"
+
+_LOG = logging.getLogger(__name__)
 
 Method = Callable[..., Any]
 
@@ -88,6 +94,7 @@ def _wrapped_run(original: Method) -> Method:
         device = session_device(self)
         if device is None:
             return original(self, handle, target_list, fetch_list, feed_dict, options, run_metadata)
+        _check_run_options(self, options)
         feeds = {reference.deref(): value for reference, value in feed_dict.items()}
         fed = tuple(sorted(feeds, key=lambda tensor: str(tensor.name)))
         request = Request(tuple(fetch_list), tuple(target_list), fed)
@@ -96,6 +103,32 @@ def _wrapped_run(original: Method) -> Method:
         return [value[()] if value.ndim == 0 else value.copy() for value in values]
 
     return _do_run
+
+
+def _check_run_options(session: tf.compat.v1.Session, buffer: object) -> None:
+    """Says which wishes of RunOptions are not fulfilled here.
+
+    Args:
+        session: A session with a device.
+        buffer: The options as TensorFlow hands them down, None for none.
+
+    Raises:
+        UnsupportedOpError: TensorFlow's debugger watches tensors.
+    """
+    if buffer is None:
+        return
+    options = RunOptions.FromString(pywrap_tf_session.TF_GetBuffer(buffer))
+    if options.debug_options.debug_tensor_watch_opts:
+        raise UnsupportedOpError(
+            "debug watches (TensorFlow's debugger) are not available on the emulated device; dump with"
+            " action='dump' in session_dump_config, or set use_off_line to False"
+        )
+    if (options.trace_level or options.output_partition_graphs) and not getattr(session, _TOLD, False):
+        setattr(session, _TOLD, True)
+        _LOG.warning(
+            "RunOptions ask for a trace or for partition graphs: the emulated device records none, RunMetadata stays"
+            " empty; leave them out, or set use_off_line to False"
+        )
 
 
 def _wrapped_make_callable(original: Method) -> Method:

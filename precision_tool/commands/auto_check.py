@@ -38,7 +38,7 @@ class AutoCheck:
         parser.add_argument("-l", "--limit", type=int, default=3, help="overflow records to show (3)")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
-        """Checks; exit code 1 when one of the checks found something."""
+        """Checks; exit code 1 when one of the checks found something, 3 when there was nothing to check at all."""
         from precision_tool import checks
 
         report = _Report()
@@ -55,7 +55,8 @@ class AutoCheck:
             notes=report.notes,
             data=report.data,
             files=report.files,
-            exit_code=report.exit_code,
+            exit_code=report.exit_code if report.checked else ExitCode.DATA,
+            problems=report.problems,
         )
 
 
@@ -77,6 +78,8 @@ class _Report:
     data: dict[str, Any] = field(default_factory=dict)
     files: list[Path] = field(default_factory=list)
     exit_code: int = ExitCode.CLEAN
+    problems: list[str] = field(default_factory=list)
+    checked: int = 0
 
     def add(self, name: str, check: Callable[[], Result]) -> None:
         """Runs one check; data that are not there make it a note."""
@@ -85,9 +88,12 @@ class _Report:
         except DataError as error:
             self.notes.append(f"{name}: {error}")
             self.data[name] = {"not_checked": str(error)}
+            self.problems.append(f"{name}: {error}")
             return
+        self.checked += 1
         self.blocks += result.blocks
         self.notes += [f"{name}: {note}" for note in (result.title, *result.notes)]
         self.data[name] = dict(result.data)
         self.files += result.files
+        self.problems += result.problems
         self.exit_code = max(self.exit_code, result.exit_code)

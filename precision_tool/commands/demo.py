@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import os
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +51,7 @@ class Demo:
         parser.add_argument("--data", default=None, metavar="FILE", help="Criteo-format text instead of random batches")
         parser.add_argument("--seed", type=int, default=0, help="of weights, batches and fault (0)")
         parser.add_argument(
-            "--steps", type=int, default=1, help="training steps (1); TF_DUMP_STEP picks the dumped ones"
+            "--steps", type=int, default=3, help="training steps (3); TF_DUMP_STEP picks the dumped ones"
         )
         parser.add_argument("--out", default=None, metavar="DIR", help=f"new data folder (default {FOLDER}/<time>)")
         parser.add_argument("--batch", type=int, default=None, metavar="N", help="samples of a step")
@@ -64,7 +66,10 @@ class Demo:
         folder = new_folder(args.out)
         settings = replace(workbench.settings, root_dir=folder)
         fault = "" if args.fault == NO_FAULT else args.fault
-        outcome = run_both(Experiment(plan, args.numerics, fault, settings), progress)
+        try:
+            outcome = run_both(Experiment(plan, args.numerics, fault, settings), progress)
+        finally:
+            _remove_empty(folder)
         return _report(Case(args, settings, outcome), progress)
 
 
@@ -84,15 +89,21 @@ def training_plan(args: argparse.Namespace) -> TrainingPlan:
 
 
 def new_folder(asked: str | None) -> Path:
-    """Returns the folder that will hold the ``precision_data`` of the run.
+    """Creates the folder that will hold the ``precision_data`` of the run.
 
     Raises:
-        UsageError: the folder asked for has a ``precision_data`` already.
+        UsageError: the folder asked for has a ``precision_data`` already, or cannot be made or written.
     """
     if asked is not None:
         folder = Path(asked)
         if (folder / DATA_DIRECTORY).exists():
             raise UsageError(f"{folder / DATA_DIRECTORY} exists and demo touches no data; give another --out")
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{folder}: cannot be created ({error.strerror or error}); give another --out") from error
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise UsageError(f"{folder}: cannot be written; give another --out")
         return folder
     moment = time.time()
     while True:
@@ -102,6 +113,14 @@ def new_folder(asked: str | None) -> Path:
             return folder
         except FileExistsError:
             moment += 1
+
+
+def _remove_empty(folder: Path) -> None:
+    """Takes a folder away in which nothing came to lie: the run ended before its first file."""
+    with contextlib.suppress(OSError):
+        folder.rmdir()
+        if folder.parent.name == FOLDER:
+            folder.parent.rmdir()
 
 
 @dataclass(frozen=True)
@@ -126,19 +145,35 @@ def _report(case: Case, progress: Progress) -> Result:
     losses = {"golden": case.outcome.golden.losses, "npu": case.outcome.npu.losses}
     seen = seen_by_threshold(comparison.data["comparisons"])
     guilty = judged.data["op"]
-    fault = case.args.fault
+    fault, changed = case.args.fault, case.outcome.fault_changed
+    idle = [idle_fault_line(fault)] if changed is False else []
     return Result(
         title=f"demo: {case.args.model}, numerics {case.args.numerics}, fault {fault}",
         blocks=[
+            *[Panel("Fault", (line,)) for line in idle],
             _losses_table(losses),
             *_first_suspects(comparison.blocks),
             Panel("The 0.98 rule", (threshold_line(seen, guilty, cosine_of(guilty, comparison.blocks)),)),
             *judged.blocks,
         ],
         notes=[*case.outcome.golden.notes, *judged.notes, f"data: {workbench.workspace.root}"],
-        data={**judged.data, "losses": losses, "below_threshold": seen, "data": str(workbench.workspace.root)},
+        data={
+            **judged.data,
+            "losses": losses,
+            "below_threshold": seen,
+            "fault_changed": changed,
+            "data": str(workbench.workspace.root),
+        },
         files=comparison.files,
         exit_code=max(judged.exit_code, ExitCode.DATA if comparison.exit_code == ExitCode.DATA else ExitCode.CLEAN),
+        problems=[*judged.problems, *comparison.problems],
+    )
+
+
+def idle_fault_line(fault: str) -> str:
+    """Says that a fault had nothing to spoil."""
+    return (
+        f"The fault {fault} changed no bit in this run, so there is nothing to find: give another op, seed or --steps."
     )
 
 

@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError
-from precision_tool.result import Panel, Result, Table
+from precision_tool.result import ExitCode, Panel, Result, Table
 from precision_tool.workbench import typed_name
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def kernel_name(op: Op) -> str:
 
 def _list_dump(args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
     blocks: list[Table] = []
-    notes: list[str] = []
+    problems: list[str] = []
     data: dict[str, Any] = {}
     for run in workbench.workspace.runs():
         leaves = workbench.npu_leaves(run)
@@ -103,7 +103,7 @@ def _list_dump(args: argparse.Namespace, workbench: Workbench, progress: Progres
             progress(f"reading {run}", done, len(leaves))
             dump = workbench.read_dump(leaf)
             rows += _rows(dump, args, workbench.workspace.npu_dump(run))
-            notes += [f"{problem.path}: {problem.reason}" for problem in dump.problems]
+            problems += [f"{problem.path}: {problem.reason}" for problem in dump.problems]
         if leaves:
             blocks.append(Table(run, ("Type", "Name", "Task", "Stream", "Time", "File"), tuple(rows)))
             keys = ("type", "name", "task", "stream", "timestamp_us", "file")
@@ -111,7 +111,12 @@ def _list_dump(args: argparse.Namespace, workbench: Workbench, progress: Progres
     if not blocks:
         raise DataError(f"{workbench.workspace.npu_dump()}: no dump; run the training with a dump action first")
     return Result(
-        title=f"{sum(len(b.rows) for b in blocks)} dump files", blocks=blocks, notes=notes, data={"runs": data}
+        title=f"{sum(len(b.rows) for b in blocks)} dump files",
+        blocks=blocks,
+        notes=problems,
+        data={"runs": data},
+        exit_code=ExitCode.DATA if problems else ExitCode.CLEAN,
+        problems=problems,
     )
 
 

@@ -50,6 +50,7 @@ class Nan:
         notes: list[str] = []
         data: list[dict[str, Any]] = []
         titles: list[str] = []
+        problems: list[str] = []
         exit_code = ExitCode.CLEAN
         for folder in _folders(args.directory, workbench):
             graph = workbench.graph_of(Path(args.graph), folder) if args.graph else None
@@ -60,7 +61,15 @@ class Nan:
             notes += _notes(found, dump)
             data.append(_data(found, dump))
             exit_code = max(exit_code, _exit_code(found, dump))
-        return Result(title="; ".join(titles), blocks=blocks, notes=notes, data={"dumps": data}, exit_code=exit_code)
+            problems += _problems(found, dump)
+        return Result(
+            title="; ".join(titles),
+            blocks=blocks,
+            notes=notes,
+            data={"dumps": data},
+            exit_code=exit_code,
+            problems=problems,
+        )
 
 
 def _folders(asked: str | None, workbench: Workbench) -> Sequence[Path]:
@@ -84,9 +93,17 @@ def _title(found: NanSearch, folder: Path) -> str:
 
 
 def _exit_code(found: NanSearch, dump: Dump) -> ExitCode:
-    if dump.problems or any(not finding.known and finding.record.source for finding in found.unread):
+    if _problems(found, dump):
         return ExitCode.DATA
     return ExitCode.FOUND if found.origin is not None else ExitCode.CLEAN
+
+
+def _problems(found: NanSearch, dump: Dump) -> list[str]:
+    """Returns what could not be searched although it should be there."""
+    damaged = [finding for finding in found.unread if not finding.known and finding.record.source]
+    return [f"{problem.path}: {problem.reason}" for problem in dump.problems] + [
+        f"{finding.record.name}: {finding.problem}" for finding in damaged
+    ]
 
 
 def _blocks(found: NanSearch) -> list[Block]:

@@ -96,8 +96,7 @@ def _find(name: str, graphs: Sequence[RunGraph]) -> tuple[list[tuple[RunGraph, O
         (graph, op) for graph in graphs for op in graph.graph if name in op.name or op.name.replace("/", "_") == flat
     ]
     if not similar:
-        names = list(dict.fromkeys(op.name for graph in graphs for op in graph.graph))
-        raise unknown_op(name, names, "the loaded graphs")
+        raise unknown_op(name, [op for graph in graphs for op in graph.graph], "the loaded graphs")
     return similar, True
 
 

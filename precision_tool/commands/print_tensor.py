@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError, UsageError
-from precision_tool.result import Panel, Result, Table
+from precision_tool.result import ExitCode, Panel, Result, Table
 
 if TYPE_CHECKING:
     from dumpers.records import TensorRecord
@@ -37,7 +37,9 @@ class PrintTensor:
         parser.add_argument("-n", "--name", default=None, help="the same")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
-        """Prints every tensor the name fits."""
+        """Prints every tensor the name fits; exit code 3 when one of them cannot be read."""
+        from dumpers.dtypes import WITHOUT_VALUE
+
         name = args.name or args.operand
         if not name:
             raise UsageError("pt: no name given; pt NAME prints a file or the tensors of an op")
@@ -45,15 +47,24 @@ class PrintTensor:
         blocks: list[Table | Panel] = []
         data: list[dict[str, Any]] = []
         files: list[Path] = []
+        problems: list[str] = []
         for done, record in enumerate(records[:MAX_HITS]):
             progress("reading", done, len(records))
             shown, facts, written = _show(record, workbench)
             blocks += shown
             data.append(facts)
             files += written
+            if "reason" in facts and record.dtype not in WITHOUT_VALUE:
+                problems.append(f"{record.path or name}: {record.name}: {facts['reason']}")
         notes = [f"{r.name}: not printed, more than {MAX_HITS} fit" for r in records[MAX_HITS:]]
         return Result(
-            title=f"{name}: {len(records)} tensors", blocks=blocks, notes=notes, data={"tensors": data}, files=files
+            title=f"{name}: {len(records)} tensors",
+            blocks=blocks,
+            notes=notes,
+            data={"tensors": data},
+            files=files,
+            exit_code=ExitCode.DATA if problems else ExitCode.CLEAN,
+            problems=problems,
         )
 
 
@@ -84,10 +95,9 @@ def find_tensors(name: str, workbench: Workbench) -> list[TensorRecord]:
         if record.op.startswith(meant) or file_name.startswith((name, name.replace("/", "_"))):
             found.append(record)
     if not found:
-        from precision_tool.workbench import nearest
+        from precision_tool.workbench import did_you_mean
 
-        guess = nearest(name, list(dict.fromkeys(names)))
-        hint = f"did you mean {guess}?" if guess else "no dump holds a name like it"
+        hint = did_you_mean(name, names) or "no dump holds a name like it"
         raise DataError(f"{name}: no such file, and no tensor of that name in {workbench.workspace.root}; {hint}")
     return found
 

@@ -83,7 +83,7 @@ def _find(args: argparse.Namespace, workbench: Workbench) -> Case:
     leaves = [leaf_of(Path(args.left))] if args.left else list(workbench.latest_leaves()[0])
     if not leaves:
         raise DataError(f"{workbench.workspace.npu_dump()}: no dump; dump a step first, or give -lt DIRECTORY")
-    known: list[str] = []
+    known: list[Op] = []
     name = typed_name(args.op)
     for leaf in leaves:
         graph = workbench.graph_of(Path(args.graph), leaf) if args.graph else graph_of_dump(leaf, workbench)
@@ -91,7 +91,7 @@ def _find(args: argparse.Namespace, workbench: Workbench) -> Case:
             continue
         if name in graph.ops:
             return Case(graph.ops[name], graph, workbench.read_dump(leaf))
-        known += graph.ops
+        known += graph
     if not known:
         raise DataError(f"{leaves[0]}: no graph beside this dump, and replay needs one; give it with -g FILE")
     raise unknown_op(name, known, "the graph of the dump")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -180,25 +181,24 @@ def _pair_runs(leaves: Sequence[Path], others: Sequence[Path]) -> tuple[list[Job
 def compare_plan(plan: Plan, workbench: Workbench, progress: Progress) -> Result:
     """Runs the comparisons, writes a result file each, and summarises them."""
     from compare.sweep import compare_dumps
-    from compare.table import write_csv
 
     blocks: list[Block] = []
     notes = list(plan.notes)
     data: list[dict[str, Any]] = []
     files: list[Path] = []
+    problems: list[str] = []
     worst = ExitCode.CLEAN
     for job in plan.jobs:
         sides = (workbench.read_dump(job.left), workbench.read_dump(job.right))
         comparison = compare_dumps(*sides, job.graph, progress=partial(progress, "comparing"))
-        folder = workbench.workspace.new_result()
-        target = folder / f"result_{folder.name}.csv"
-        write_csv(comparison, target)
+        target = _write(comparison, workbench.workspace.new_result())
         files.append(target)
         summary = summarise_path(target, threshold=THRESHOLD, limit=SUMMARY_LIMIT)
         blocks += [*_tables(comparison), *summary.blocks]
         notes += _notes(comparison, sides) + list(summary.notes)
         data.append(_data(comparison, target) | {"summary": summary.data})
         worst = max(worst, exit_code_of(comparison))
+        problems += _problems(comparison)
     return Result(
         title=_title(plan),
         blocks=blocks,
@@ -206,7 +206,22 @@ def compare_plan(plan: Plan, workbench: Workbench, progress: Progress) -> Result
         data={"comparisons": data},
         files=files,
         exit_code=worst,
+        problems=problems,
     )
+
+
+def _write(comparison: Comparison, folder: Path) -> Path:
+    """Writes the result file; a folder that gets none goes away, since ``vcs`` reads the newest one."""
+    from compare.table import write_csv
+
+    target = folder / f"result_{folder.name}.csv"
+    try:
+        write_csv(comparison, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+        raise
+    return target
 
 
 def exit_code_of(comparison: Comparison) -> ExitCode:
@@ -215,6 +230,13 @@ def exit_code_of(comparison: Comparison) -> ExitCode:
         return ExitCode.DATA
     wrong = comparison.below(THRESHOLD) or any(r.figures and r.figures.non_finite_mismatches for r in comparison)
     return ExitCode.FOUND if wrong else ExitCode.CLEAN
+
+
+def _problems(comparison: Comparison) -> list[str]:
+    """Returns what kept the comparison from being whole."""
+    damaged = [f"{row.op}:{row.tensor}: {row.reason}" for row in comparison if row.unreadable]
+    nothing = [] if comparison.judged else [f"{comparison.left}: no tensor of it could be compared"]
+    return [*(f"{problem.path}: {problem.reason}" for problem in comparison.problems), *damaged, *nothing]
 
 
 def _title(plan: Plan) -> str:

@@ -99,7 +99,8 @@ def default_sides(asked_graph: str | None, workbench: Workbench) -> Sides:
     partner = next((other for other in others if other.parts[-3] == left.parts[-3]), None)
     if partner is None:
         raise DataError(
-            f"{workbench.workspace.tf_dump}: empty, and no {EARLIER_RUN} with that graph; run tf_dump first"
+            f"{workbench.workspace.tf_dump}: empty, and no {EARLIER_RUN} with that graph; run tf_dump first,"
+            " or give one directory to examine it alone"
         )
     right = workbench.read_dump(partner)
     return Sides(
@@ -127,14 +128,15 @@ def judge_sides(sides: Sides, progress: Progress) -> Result:
     verdict = judge(
         sides.left, sides.right, left_graph=sides.left_graph, right_graph=sides.right_graph, progress=progress
     )
-    problems = [p for side in (sides.left, sides.right) if side for p in side.problems]
-    notes = [*sides.notes, *(f"{problem.path}: {problem.reason}" for problem in problems)]
+    dumps = [side for side in (sides.left, sides.right) if side]
+    problems = [f"{problem.path}: {problem.reason}" for side in dumps for problem in side.problems]
     return Result(
         title=verdict.lines()[0],
         blocks=verdict_blocks(verdict),
-        notes=notes,
+        notes=[*sides.notes, *problems],
         data=verdict.as_dict(),
         exit_code=ExitCode.DATA if problems else exit_code_of(verdict),
+        problems=problems,
     )
 
 

@@ -48,7 +48,7 @@ def demo(tmp_path, capsys, monkeypatch):
     monkeypatch.delenv("TF_DUMP_STEP", raising=False)
 
     def run(*words):
-        code = cli.main(["demo", "--json", *words])
+        code = cli.main(["demo", "--json", "--steps", "1", *words])
         document = json.loads(capsys.readouterr().out)
         assert document["exit_code"] == code
         return code, document

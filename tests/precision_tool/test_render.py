@@ -199,3 +199,13 @@ def test_progress_line_draws_only_on_a_terminal(monkeypatch: pytest.MonkeyPatch)
     line("work\x1b", 1, 1)
     line.clear()
     assert terminal.getvalue() == "\rwork\\x1b 1/1\r" + " " * 12 + "\r"
+
+
+def test_an_answer_that_is_not_whole_says_why() -> None:
+    def error(**fields: object) -> object:
+        return json.loads(render.json_document("vc", Result(title="t", **fields))).get("error")  # type: ignore[arg-type]
+
+    assert error(exit_code=ExitCode.FOUND, problems=["x"]) is None
+    assert error(exit_code=ExitCode.DATA, problems=["a: cut off", "b: cut off"]) == "a: cut off; b: cut off"
+    assert str(error(exit_code=ExitCode.DATA, problems=list("abcdefg"))).endswith("; 2 more")
+    assert error(exit_code=7) == "t"

@@ -9,8 +9,9 @@ from pathlib import Path
 import pytest
 
 from dumpers.errors import DataError, UsageError
+from dumpers.graph import Op
 from dumpers.settings import Settings
-from precision_tool.workbench import Workbench, graph_files, leaf_directories, nearest, settings_for, unknown_op
+from precision_tool.workbench import Workbench, did_you_mean, graph_files, leaf_directories, settings_for, unknown_op
 
 
 @pytest.fixture
@@ -97,6 +98,14 @@ def test_root_comes_from_the_option_or_the_environment(tmp_path: Path, monkeypat
 
 
 def test_nearest_name() -> None:
-    assert nearest("dense/Rel", ["dense/Relu", "x"]) == "dense/Relu"
-    assert nearest("zzz", ["dense/Relu"]) is None
+    assert did_you_mean("dense/Rel", ["dense/Relu", "x"]) == "did you mean dense/Relu?"
+    assert did_you_mean("block1", ["block2", "block3"]) == "did you mean block3 or block2?"
+    assert did_you_mean("zzz", ["dense/Relu"]) == ""
     assert isinstance(unknown_op("zzz", [], "here"), UsageError)
+
+
+def test_an_original_op_leads_to_the_one_it_was_fused_into() -> None:
+    originals = {"_datadump_original_op_names": ["dense/MatMul", "dense/BiasAdd"]}
+    ops = [Op("dense/MatMuldense/BiasAdd", "MatMulV2", attrs=originals), Op("x", "Data")]
+    assert "it became part of dense/MatMuldense/BiasAdd" in str(unknown_op("dense/BiasAdd", ops, "here"))
+    assert "did you mean dense/MatMuldense/BiasAdd?" in str(unknown_op("dense/BiasAd", ops, "here"))

@@ -25,6 +25,7 @@ TIME = 1619347786532995
         (f"Add.a_b.7.0.{TIME}", ("Add", "a_b", 7, 0, TIME, ())),
         (f"Add.a_b.7.3.{TIME}.0.1.2.3", ("Add", "a_b", 7, 3, TIME, (0, 1, 2, 3))),
         (f"Add.a_b_lxslice0.7.{TIME}.3.0.0.0", ("Add", "a_b_lxslice0", 7, None, TIME, (3, 0, 0, 0))),
+        (f"Add>1.while>a b.7.3.{TIME}", ("Add>1", "while>a b", 7, 3, TIME, ())),
         ("Add.a-b.7.3.99", ("Add", "a-b", 7, 3, 99, ())),
         ("Add.a.7.99", ("Add", "a", 7, None, 99, ())),
     ],
@@ -45,7 +46,7 @@ def test_device_names(name: str, fields: tuple):
 
 @pytest.mark.parametrize(
     "name",
-    ["", "readme.txt", "a.b.c.d", f"Add.a.{TIME}", "1.2.3.4", f"Add.a b.7.{TIME}", f"A..7.{TIME}", "x.npy", "a.b.-1.5"],
+    ["", "readme.txt", "a.b.c.d", f"Add.a.{TIME}", "1.2.3.4", f"Add.a/b.7.{TIME}", f"A..7.{TIME}", "x.npy", "a.b.-1.5"],
 )
 def test_other_names(name: str):
     assert parse_dump_name(name) is None

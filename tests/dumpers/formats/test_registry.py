@@ -343,3 +343,16 @@ def test_vae_sample(shared_data: Path):
     for record in converted:
         other = found.tensor(record.op, record.io, record.slot)
         assert record.load().reshape(-1).tobytes() == other.load().reshape(-1).tobytes()
+
+
+def test_the_mark_of_an_unfinished_step_is_a_problem(tmp_path: Path):
+    dump(tmp_path, f"Add.a_Add.1.0.{TIME}")
+    for text, said in (("Disk full,\nstep cut off.\n", "Disk full, step cut off."), ("", "not written to its end")):
+        (tmp_path / "dump_incomplete.txt").write_text(text)
+        found = read_dump(tmp_path)
+        assert [(p.path.name, p.reason.startswith("dump is incomplete: ")) for p in found.problems] == [
+            ("dump_incomplete.txt", True)
+        ]
+        assert said in found.problems[0].reason
+        assert found.ignored == ()
+        assert len(found.records) == 2

@@ -345,3 +345,32 @@ def test_works_inside_another_graph_and_with_eager_off(config):
         assert not tf.executing_eagerly()
         np.testing.assert_array_equal(session.run(y), [0.0, 1.0])
         assert not other.get_operations()
+
+
+def _doubling():
+    graph = tf.Graph()
+    with graph.as_default():
+        x = v1.placeholder(tf.float32, [2], "x")
+        return graph, x, tf.multiply(x, 2.0, name="double")
+
+
+def test_debug_watches_are_refused(config):
+    graph, x, double = _doubling()
+    options = v1.RunOptions()
+    watch = options.debug_options.debug_tensor_watch_opts.add()
+    watch.node_name, watch.output_slot = "double", 0
+    with v1.Session(graph=graph, config=config()) as session, pytest.raises(UnsupportedOpError, match="debug watches"):
+        session.run(double, {x: [1.0, 2.0]}, options=options)
+
+
+def test_a_trace_is_not_made_and_that_is_said_once(config, caplog):
+    graph, x, double = _doubling()
+    options, metadata = v1.RunOptions(trace_level=v1.RunOptions.FULL_TRACE), v1.RunMetadata()
+    with v1.Session(graph=graph, config=config()) as session:
+        session.run(double, {x: [1.0, 2.0]}, options=v1.RunOptions(), run_metadata=v1.RunMetadata())
+        assert caplog.records == []  # nobody asked for a trace: a hooked session always passes both
+        for _ in range(2):
+            value = session.run(double, {x: [1.0, 2.0]}, options=options, run_metadata=metadata)
+    np.testing.assert_array_equal(value, [2.0, 4.0])
+    assert metadata == v1.RunMetadata()
+    assert ["trace" in record.message for record in caplog.records] == [True]

@@ -17,7 +17,7 @@ def test_nothing_there_is_notes_not_errors(tmp_path, ask) -> None:
     assert list(result.data) == CHECKS
     assert all("not_checked" in answer for answer in result.data.values())
     assert len(result.notes) == len(CHECKS)
-    assert (result.exit_code, list(result.blocks)) == (0, [])
+    assert (result.exit_code, list(result.blocks)) == (3, [])
 
 
 def test_with_c_the_dumps_are_compared_first(data, ask) -> None:

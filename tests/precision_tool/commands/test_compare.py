@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import csv
+import errno
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -100,6 +102,25 @@ def test_truncated_dump_spoils_itself_and_wins_the_exit_code(data, ask) -> None:
     assert result.data["comparisons"][0]["judged"] >= 4
 
 
+@pytest.mark.parametrize("line", ["vc", "verdict", "nan"])
+def test_an_unfinished_step_is_said_and_wins_the_exit_code(line: str, data, ask) -> None:
+    (data.leaf() / "dump_incomplete.txt").write_text("the disk was full\n")
+    result = ask(line, data.root)
+    assert result.exit_code == 3
+    assert [problem.endswith("dump is incomplete: the disk was full") for problem in result.problems] == [True]
+    assert any("dump is incomplete: the disk was full" in note for note in result.notes)
+
+
+def test_no_folder_is_left_for_a_result_that_could_not_be_written(data, ask, monkeypatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "result.csv")
+
+    monkeypatch.setattr("compare.table.write_csv", full)
+    with pytest.raises(OSError, match="No space left"):
+        ask("vc", data.root)
+    assert list((data.root / "precision_data/temp/vector_compare").iterdir()) == []
+
+
 def test_one_side_only(data, ask) -> None:
     shutil.rmtree(data.reference)
     with pytest.raises(DataError, match=r"tf.dump: empty.*tf_dump"):
@@ -111,7 +132,7 @@ def test_one_side_only(data, ask) -> None:
 def test_graph_of_another_model(data, ask) -> None:
     foreign = data.root / "foreign.txt"
     write_ge_text(Graph("ge_default_1", {"a": Op("a", "Relu"), "c": Op("c", "Add")}, "ge"), foreign)
-    with pytest.raises(DataError, match="graph"):
+    with pytest.raises(DataError, match="belongs to another model"):
         ask(f"vc -lt {data.leaf()} -rt {data.reference} -g {foreign}", data.root)
 
 

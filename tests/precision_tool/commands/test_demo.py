@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import json
 import os
+import signal
 import subprocess
 import sys
+import types
 from pathlib import Path
 
 import pytest
 
 from dumpers.errors import UsageError
-from precision_tool.commands.demo import DEFAULT_FAULT, cosine_of, new_folder, threshold_line
-from precision_tool.result import Table
+from dumpers.settings import Settings
+from precision_tool.commands.base import silent
+from precision_tool.commands.demo import (
+    DEFAULT_FAULT,
+    Case,
+    _report,
+    cosine_of,
+    idle_fault_line,
+    new_folder,
+    threshold_line,
+)
+from precision_tool.experiment import Outcome, _interrupts_held
+from precision_tool.result import Result, Table
 
 SMALL = ("--batch", "64", "--users", "3000", "--items", "3000")
 
@@ -107,3 +122,56 @@ def test_fault_of_a_module_the_project_has_never_seen(tmp_path: Path, project_ro
     code, document, _ = demo("--fault", "strange_fault:twist", cwd=tmp_path, root=project_root)
     assert (code, document["result"]["verdict"]) == (1, "operator")
     assert document["result"]["op_type"] in ("Relu", "MatMulV2")
+
+
+def test_a_fault_that_changed_nothing_is_said(tmp_path: Path, project_root: Path) -> None:
+    # Momentum is zero before the first update, so rows set to zero are what they were.
+    fault = "zero_rows@LazyAdam_0/update_user_table/user_table/momentum_rows"
+    code, document, _ = demo("--fault", fault, cwd=tmp_path, root=project_root)
+    assert (code, document["result"]["fault_changed"]) == (0, False)
+    assert "changed no bit" in idle_fault_line(fault)
+
+
+def test_the_text_of_a_fault_that_changed_nothing_comes_first(monkeypatch, tmp_path: Path) -> None:
+    report = types.SimpleNamespace(losses=[1.0], notes=())
+    judged = Result(title="fine", data={"op": None}, exit_code=0)
+    monkeypatch.setattr("dumpers.tf_dump.extract", lambda workspace: None)
+    monkeypatch.setattr("precision_tool.commands.vector_compare.default_plan", lambda *_: None)
+    monkeypatch.setattr(
+        "precision_tool.commands.vector_compare.compare_plan", lambda *_: Result(title="", data={"comparisons": []})
+    )
+    monkeypatch.setattr("precision_tool.commands.verdict.default_sides", lambda *_: None)
+    monkeypatch.setattr("precision_tool.commands.verdict.judge_sides", lambda *_: judged)
+    args = argparse.Namespace(model="m", numerics="mix", fault="scale@x")
+    for changed, expected in ((False, True), (True, False), (None, False)):
+        case = Case(args, Settings(root_dir=tmp_path), Outcome(report, report, changed))
+        result = _report(case, silent)
+        assert (result.blocks[0].title == "Fault") == expected
+        assert result.data["fault_changed"] is changed
+
+
+def test_a_misspelt_fault_leaves_no_folder(tmp_path: Path, project_root: Path) -> None:
+    code, document, _ = demo("--fault", "scal@loss", cwd=tmp_path, root=project_root)
+    assert (code, document["exit_code"]) == (2, 2)
+    assert "did you mean 'scale'; there are" in document["error"].replace("?", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_cannot_be_made_is_usage(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(UsageError, match="cannot be created"):
+        new_folder(str(tmp_path / "file" / "out"))
+
+
+def test_interrupts_wait_for_an_import_that_would_swallow_them() -> None:
+    reached = []
+
+    def load() -> None:
+        with _interrupts_held():
+            with contextlib.suppress(KeyboardInterrupt):  # what the import does
+                signal.raise_signal(signal.SIGINT)
+            reached.append(True)
+
+    with pytest.raises(KeyboardInterrupt):
+        load()
+    assert reached

@@ -179,3 +179,15 @@ def test_cp_needs_two_names(words: str, data, ask) -> None:
 def test_file_with_several_tensors_asks_which(data, ask) -> None:
     with pytest.raises(UsageError, match=r"holds 2 tensors; name one of them: .*:input:0"):
         ask(f"cp {data.file('Relu')} {data.file('Relu')}", data.root)
+
+
+def test_a_damaged_file_shows_what_is_whole_and_is_3(data, ask) -> None:
+    file = data.file("Relu")
+    os.truncate(file, file.stat().st_size - 40)
+    result = ask(f"pt {file}", data.root)
+    assert result.exit_code == 3
+    (problem,) = result.problems
+    assert problem.startswith(f"{file}: dense/Relu:output:0: ")
+    assert "cut off" in problem
+    listed = ask("ls dump", data.root)
+    assert (listed.exit_code, len(listed.problems)) == (3, 1)
