@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 DEFAULT_FAULT = "wrong_row@item_table:share=0.005"
 """Half a per cent of the keys of one table get another key's row: the cosine stays above 0.99."""
 
+SHOWN = ("OpType", "Op", "Tensor", "CosineSimilarity", "RelativeEuclideanDistance")
+SHOWN_ROWS = 5
+"""Of the worst tensors, so that the verdict stays on the screen; ``vc`` shows them whole."""
+
 NO_FAULT = "none"
 NUMERICS = ("fp32", "mix")
 FOLDER = "precision_demo"
@@ -225,6 +229,13 @@ def _losses_table(losses: dict[str, list[float]]) -> Table:
 
 
 def _first_suspects(blocks: Sequence[Block]) -> list[Block]:
-    """Returns the table of the worst tensors, and that of all tensors."""
-    tables = [block for block in blocks if isinstance(block, Table)]
-    return [table for table in tables if table.columns == COLUMNS]
+    """Returns the first rows of the worst tensors, in the columns that tell something here, and all tensors."""
+    tables = [block for block in blocks if isinstance(block, Table) and block.columns == COLUMNS]
+    return [table if table.paged else _short(table) for table in tables]
+
+
+def _short(table: Table) -> Table:
+    places = [COLUMNS.index(name) for name in SHOWN]
+    rows = tuple(tuple(row[place] for place in places) for row in table.rows[:SHOWN_ROWS])
+    marks = {row: mark for row, mark in table.marks.items() if row < SHOWN_ROWS}
+    return Table(table.title.replace("the first 10", f"the first {SHOWN_ROWS}"), SHOWN, rows, marks)
