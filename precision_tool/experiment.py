@@ -47,7 +47,7 @@ class Outcome:
     """What the two devices reported.
 
     Attributes:
-        fault_changed: Whether the fault changed any bit of what the device computed; None without a fault.
+        fault_changed: Whether the fault changed a bit in a step that was dumped; None without a fault.
     """
 
     golden: TrainingReport
@@ -99,7 +99,7 @@ def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
 
 
 def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport, bool]:
-    """Trains on the device; also tells whether its fault changed anything."""
+    """Trains on the device; also tells whether its fault changed anything in the dumped steps."""
     from precision_tool.device import device_of
     from precision_tool.training import golden_config, train
 
@@ -120,7 +120,9 @@ def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport,
         return session
 
     report = train(replace(experiment.plan), session_config=config, wrap_session=remembered, progress=progress)
-    return report, any(device is not None and device.fault_changed for device in devices)
+    wanted = steps.parse_steps(experiment.settings.tf_dump_step)
+    spoilt = [step for device in devices if device is not None for step in device.fault_steps]
+    return report, any(step in wanted for step in spoilt)
 
 
 def _prepare_sessions() -> None:

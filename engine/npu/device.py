@@ -31,7 +31,7 @@ Array = NDArray[np.generic]
 class Fault(Protocol):
     """A fault on the operators of a device."""
 
-    changed: bool
+    changed_steps: set[int]
     target: str
 
     def prepare(self, graph: DeviceGraph) -> None:
@@ -87,7 +87,12 @@ class EmulatedDevice:
     @property
     def fault_changed(self) -> bool:
         """Whether the fault has changed any bit so far; False without a fault."""
-        return self._fault is not None and self._fault.changed
+        return bool(self.fault_steps)
+
+    @property
+    def fault_steps(self) -> frozenset[int]:
+        """Training steps in which the fault has changed a bit; a fault may find nothing to spoil in some."""
+        return frozenset() if self._fault is None else frozenset(self._fault.changed_steps)
 
     @property
     def fault_target(self) -> str:

@@ -32,13 +32,13 @@ class BuiltinFault:
         seed: Picks the rows and elements, together with step and operator.
 
     Attributes:
-        changed: Whether it has changed any bit so far.
+        changed_steps: Training steps in which it has changed a bit.
         target: The operator that it hits, empty before a graph was seen.
     """
 
     def __init__(self, spec: FaultSpec, seed: int) -> None:
         self.spec = spec
-        self.changed = False
+        self.changed_steps: set[int] = set()
         self.target = ""
         self._seed = seed
         self._resolved: dict[int, str] = {}
@@ -67,7 +67,8 @@ class BuiltinFault:
         place = _Place(self.spec, call.task, np.random.default_rng([self._seed, step, _number(call.task.op.name)]))
         right = call.compute(call.inputs)
         wrong = _EFFECTS[self.spec.kind](place, call, right)
-        self.changed = self.changed or not _same(right, wrong)
+        if not _same(right, wrong):
+            self.changed_steps.add(step)
         return (right, wrong) if self.spec.kind == "overwrite" else (wrong, wrong)
 
 

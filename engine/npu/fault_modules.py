@@ -28,7 +28,7 @@ class ModuleFault:
         text: ``package.module:callable``, looked up on PYTHONPATH and in the current folder.
 
     Attributes:
-        changed: Whether it has changed any bit so far.
+        changed_steps: Training steps in which it has changed a bit.
         target: Always empty: only the callable knows.
 
     Raises:
@@ -37,7 +37,7 @@ class ModuleFault:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.changed = False
+        self.changed_steps: set[int] = set()
         self.target = ""
         self._call = _load(text)
 
@@ -64,7 +64,8 @@ class ModuleFault:
         if answer is None:
             return right, right
         wrong = self._checked(run, right, answer)
-        self.changed = self.changed or any(a.tobytes() != b.tobytes() for a, b in zip(right, wrong, strict=True))
+        if any(a.tobytes() != b.tobytes() for a, b in zip(right, wrong, strict=True)):
+            self.changed_steps.add(step)
         return wrong, wrong
 
     def _checked(self, run: OpRun, right: Sequence[Array], answer: object) -> list[Array]:

@@ -177,7 +177,8 @@ def _report(case: Case, progress: Progress) -> Result:
 def idle_fault_line(fault: str) -> str:
     """Says that a fault had nothing to spoil."""
     return (
-        f"The fault {fault} changed no bit in this run, so there is nothing to find: give another op, seed or --steps."
+        f"The fault {fault} changed no bit in the dumped step, so there is nothing to find there: give another op or "
+        "seed, or another step with TF_DUMP_STEP."
     )
 
 

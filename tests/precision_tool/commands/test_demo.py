@@ -85,7 +85,7 @@ def test_default_fault_is_named(tmp_path: Path, project_root: Path) -> None:
         "item_table",
     )
     assert result["keys"]
-    assert len(result["losses"]["golden"]) == len(result["losses"]["npu"]) == 1
+    assert len(result["losses"]["golden"]) == len(result["losses"]["npu"]) == 3
     assert result["op"] not in result["below_threshold"]
     place = tmp_path / result["data"]
     assert place.parent.parent == tmp_path / "precision_demo"
