@@ -184,10 +184,19 @@ def test_errors_are_those_of_the_plain_session(tmp_path, config, manifests, valu
         assert entries(records[2])[name]["note"] == "no value: the run failed"
 
 
-def test_branches_and_loops(tmp_path, config, manifests, values):
+@pytest.fixture
+def control_flow_v1():
+    """Branches and loops as old graphs have them; the process gets its setting back."""
+    enabled = tf1.control_flow_v2_enabled()
+    tf1.disable_control_flow_v2()
+    yield
+    if enabled:
+        tf1.enable_control_flow_v2()
+
+
+def test_branches_and_loops(tmp_path, config, manifests, values, control_flow_v1):
     graph = tf.Graph()
     with graph.as_default():
-        tf1.disable_control_flow_v2()
         x = tf1.placeholder(tf.float32, [], name="x")
         chosen = tf1.cond(x > 0, lambda: tf.multiply(x, 2.0, name="yes"), lambda: tf.multiply(x, 3.0, name="no"))
         looped = tf1.while_loop(lambda i: i < 5.0, lambda i: tf.add(i, 1.0, name="inc"), [x])
