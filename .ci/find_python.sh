@@ -13,14 +13,16 @@ else:
 PY
 }
 
+pyenv_root=${PYENV_ROOT:-}
+[ -n "$pyenv_root" ] || pyenv_root=$(pyenv root 2>/dev/null) || pyenv_root=$HOME/.pyenv
+
 if [ -n "${1:-}" ]; then
-    usable "$1" 11,12,13 && exit 0
+    for candidate in "$1" "$pyenv_root"/versions/"${1#python}".*/bin/python3; do  # python3.12 may be a shim
+        usable "$candidate" 11,12,13 && exit 0
+    done
     echo "PYTHON=$1 does not start or is not Python 3.11, 3.12 or 3.13" >&2
     exit 1
 fi
-
-pyenv_root=${PYENV_ROOT:-}
-[ -n "$pyenv_root" ] || pyenv_root=$(pyenv root 2>/dev/null) || pyenv_root=$HOME/.pyenv
 
 for minor in 11 13 12; do
     for candidate in "python3.$minor" "$pyenv_root"/versions/3."$minor".*/bin/python3 python3; do
