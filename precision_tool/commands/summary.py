@@ -146,12 +146,15 @@ class FileSummary:
 
     def lists(self) -> list[Block]:
         """Tables of what the threshold cannot tell."""
-        rows = [(op.index, op.name, op.reason) for op in self.summary.undetermined]
+        rows = [(op.index, op.name, op.reason or "no output has a cosine") for op in self.summary.undetermined]
         blocks = _list("Not compared", rows)
         partners = [(op.index, op.name, op.reason or "no partner") for op in self.summary.no_partner if _dumped(op)]
         blocks += _list("No partner", partners)
         mismatches = [(row.index, f"{row.op}:{row.io}:{row.slot}", row.reason) for row in self.mismatches]
-        return _list("Not finite on one side", mismatches) + blocks
+        # The limit cuts the panels; an independent suspect behind many consequences must not be lost with them.
+        shown = {op.name for op in self.summary.listed}
+        cut = [(op.index, op.name, op.standing) for op in self.summary.suspects if op.name not in shown]
+        return _list("Further suspects", cut) + _list("Not finite on one side", mismatches) + blocks
 
     def as_dict(self) -> dict[str, Any]:
         """The summary as JSON data."""
