@@ -309,7 +309,7 @@ def test_stdout_that_takes_nothing_is_one_line(csv_file: Path) -> None:
 
 def test_an_independent_suspect_beyond_the_limit_is_still_named(shared_data: Path, tmp_path: Path) -> None:
     done = run("vcs", "-f", str(shared_data / FC11), "-c", "0.98", cwd=tmp_path)
-    panels, _, further = done.stdout.partition("Further suspects")
+    panels, _, further = done.stdout.decode().partition("Further suspects")
     assert "[9] MatMul_9" in panels
     assert "Sum_13" not in panels
     assert "Sum_13" in further
