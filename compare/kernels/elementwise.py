@@ -203,7 +203,7 @@ def _relu(x: Array) -> Array:
 
 
 def _relu6(x: Array) -> Array:
-    return np.minimum(np.maximum(x, np.zeros((), x.dtype)), np.asarray(6, x.dtype))
+    return np.asarray(np.minimum(np.maximum(x, np.zeros((), x.dtype)), np.asarray(6, x.dtype)))
 
 
 def _relu_grad(dy: Array, x: Array) -> Array:

@@ -36,10 +36,11 @@ def _reduce(function: Callable[..., Array]) -> Callable[[Call], list[Array]]:
 def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     count = math.prod(x.shape[a] for a in axis)
     if x.dtype.kind in "iu":
-        total = np.sum(x, axis=axis, keepdims=keepdims, dtype=x.dtype)
-        return np.asarray(np.trunc(total / max(count, 1)))
-    total = np.sum(x, axis=axis, keepdims=keepdims)
-    return np.asarray(total / np.asarray(count, x.dtype))
+        whole = np.asarray(np.sum(x, axis=axis, keepdims=True, dtype=x.dtype))
+        mean = np.trunc(whole / max(count, 1))
+    else:
+        mean = np.asarray(np.sum(x, axis=axis, keepdims=True)) / np.asarray(count, x.dtype)
+    return np.asarray(mean if keepdims else np.squeeze(mean, axis))
 
 
 def _lines(x: Array, axes: tuple[int, ...]) -> Real:
