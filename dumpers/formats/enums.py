@@ -128,7 +128,7 @@ _FORMAT_NAMES: Final = (
     "FRACTAL_ZN_RNN,YUV,YUV_A,NCL,FRACTAL_Z_WINO,C1HWC0"
 )
 
-FORMATS: Final = MappingProxyType(dict(enumerate(_FORMAT_NAMES.split(","))))
+FORMATS: Final = MappingProxyType({**dict(enumerate(_FORMAT_NAMES.split(","))), 255: "MAX"})
 """Numbers of layouts in dump headers."""
 
 FORMAT_NUMBER_OF: Final = MappingProxyType({name: number for number, name in FORMATS.items()})
