@@ -46,7 +46,7 @@ class NanOrigin:
 
     Attributes:
         op, op_type, io, slot: The tensor; ``io`` is ``input`` only if the bad value came from outside the op.
-        index: Place of the first bad element.
+        index: Place of the first bad element, empty where only recorded statistics tell of it (``finding.recorded``).
         kind: What stands there: ``nan``, ``inf`` or ``-inf``.
         cause: ``operator`` (finite inputs, bad output), ``source`` (a feed, a variable or a constant brings it),
             ``overwritten`` (the producer wrote finite values, the consumer read others) or ``outside`` (an input whose
@@ -85,8 +85,10 @@ class NanOrigin:
     @property
     def explanation(self) -> tuple[str, ...]:
         """The finding in sentences, the answer first."""
-        place = ",".join(map(str, self.index))
-        lines = [f"{self.op} [{self.op_type or 'type unknown'}]: {self.kind} at [{place}] of {self.io} {self.slot}"]
+        place = f"at [{','.join(map(str, self.index))}] of" if not self.finding.recorded else "somewhere in"
+        lines = [f"{self.op} [{self.op_type or 'type unknown'}]: {self.kind} {place} {self.io} {self.slot}"]
+        if self.finding.recorded:
+            lines.append(f"recorded statistics only, element and value not known: {self.finding.describe()}")
         lines.append(_CAUSES[self.cause])
         lines += [f"{v.tensor} there: {v.value}" for v in self.inputs if v.value is not None]
         if self.consequences:
@@ -215,7 +217,9 @@ def _input_values(op: FlowOp, finding: Finding) -> tuple[InputValue, ...]:
 
 def _element(state: Finding, finding: Finding) -> str | None:
     """Value of an input at the bad element: of equal or broadcast shape; None where positions do not correspond."""
-    shape, index = state.shape, finding.index or ()
+    if finding.index is None or state.record.source is None:
+        return None
+    shape, index = state.shape, finding.index
     offset = len(index) - len(shape)
     if offset < 0 or any(size not in (1, want) for size, want in zip(shape, finding.shape[offset:], strict=True)):
         return None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -24,8 +25,9 @@ class Finding:
     """What one tensor holds.
 
     Attributes:
-        nan, positive_inf, negative_inf: Number of such elements; all 0 for a clean tensor.
-        index: Place of the first element that is not finite, None for a clean tensor.
+        nan, positive_inf, negative_inf: Number of such elements; all 0 for a clean tensor, and where old statistics say
+            that there are some but not how many.
+        index: Place of the first element that is not finite, None for a clean tensor and where only statistics tell.
         kind: ``nan``, ``inf`` or ``-inf``: what stands there; empty for a clean tensor.
         shape: As stored.
         problem: Why the tensor could not be read; nothing is known then.
@@ -43,7 +45,12 @@ class Finding:
     @property
     def bad(self) -> bool:
         """Whether there is a NaN or an infinity."""
-        return self.index is not None
+        return bool(self.kind)
+
+    @property
+    def recorded(self) -> bool:
+        """Whether only recorded statistics tell of it: which elements are bad, and their values, is not known."""
+        return self.bad and self.index is None
 
     @property
     def known(self) -> bool:
@@ -52,10 +59,13 @@ class Finding:
 
     def describe(self) -> str:
         """Returns ``fc/MatMul:output:0 has nan at [0,1] (2 NaN, 0 Inf, 0 -Inf)``."""
-        if self.index is None:
+        if not self.bad:
             return f"{self.record.name} is finite"
-        place = ",".join(map(str, self.index))
         counts = f"{self.nan} NaN, {self.positive_inf} Inf, {self.negative_inf} -Inf"
+        if self.index is None:
+            known = counts if self.nan or self.positive_inf or self.negative_inf else "number not known"
+            return f"{self.record.name} has {self.kind} ({known}; from statistics, element and value not known)"
+        place = ",".join(map(str, self.index))
         return f"{self.record.name} has {self.kind} at [{place}] ({counts})"
 
 
@@ -74,7 +84,7 @@ def scan_records(
 def scan_record(record: TensorRecord) -> Finding:
     """Reads one tensor."""
     if record.source is None:
-        return Finding(record, problem=f"no value: {record.note.removeprefix('no value: ') or record.dtype}")
+        return _scan_statistics(record)
     if record.dtype not in WITHOUT_VALUE and not is_float(record.dtype):
         return Finding(record, shape=record.shape or ())
     if record.dtype == "string":
@@ -84,6 +94,22 @@ def scan_record(record: TensorRecord) -> Finding:
     except DataError as error:
         return Finding(record, problem=str(error))
     return _scan(record, array)
+
+
+def _scan_statistics(record: TensorRecord) -> Finding:
+    """Takes what the file states of a tensor that it has no values of."""
+    statistics = record.statistics
+    if statistics is None or statistics.finite is None:
+        return Finding(record, problem=f"no value: {record.note.removeprefix('no value: ') or record.dtype}")
+    if statistics.finite:
+        return Finding(record, shape=record.shape or ())
+    counts = (statistics.nan or 0, statistics.pos_inf or 0, statistics.neg_inf or 0)
+    figures = [figure for figure in (statistics.min, statistics.max) if figure is not None]
+    if counts[0] or (not any(counts) and any(math.isnan(figure) for figure in figures)):
+        kind = "nan"
+    else:
+        kind = "inf" if counts[1] or (not any(counts) and math.inf in figures) else "-inf"
+    return Finding(record, *counts, kind=kind, shape=record.shape or ())
 
 
 def _scan(record: TensorRecord, array: NDArray[np.generic]) -> Finding:

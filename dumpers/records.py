@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from dumpers.errors import DataError
+from dumpers.errors import DataError, one_line
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -36,6 +37,39 @@ class TensorSource(Protocol):
 
 
 @dataclass(frozen=True)
+class RecordedStatistics:
+    """Figures of a tensor that its file states, instead of or beside the values; None for what the file leaves out.
+
+    Attributes:
+        count: Number of elements.
+        nan, pos_inf, neg_inf: Numbers of non-finite elements.
+        min, max, mean: Over the elements as the writer defines it (most writers take finite elements only).
+        l2: Euclidean norm.
+    """
+
+    count: int | None = None
+    nan: int | None = None
+    pos_inf: int | None = None
+    neg_inf: int | None = None
+    min: float | None = None
+    max: float | None = None
+    mean: float | None = None
+    l2: float | None = None
+
+    @property
+    def finite(self) -> bool | None:
+        """Whether all elements are finite; None where the figures do not tell.
+
+        Without counts a smallest or greatest value that is not finite tells; a finite one does not, since the writer
+        may have left such elements out.
+        """
+        counts = (self.nan, self.pos_inf, self.neg_inf)
+        if any(counts) or any(value is not None and not math.isfinite(value) for value in (self.min, self.max)):
+            return False
+        return None if None in counts else True
+
+
+@dataclass(frozen=True)
 class TensorRecord:
     """One tensor of a dump.
 
@@ -55,6 +89,7 @@ class TensorRecord:
         original_shape: Shape before the device's private layout, None if the same or unknown.
         note: Why there is no value, or what is odd about it.
         task_id, stream_id: Device task, None elsewhere.
+        statistics: Figures that the file itself states; such a record may have no ``source``.
     """
 
     op: str
@@ -72,6 +107,7 @@ class TensorRecord:
     note: str = ""
     task_id: int | None = None
     stream_id: int | None = None
+    statistics: RecordedStatistics | None = None
 
     @property
     def name(self) -> str:
@@ -102,6 +138,15 @@ class Problem:
 
     path: Path
     reason: str
+
+    def __post_init__(self) -> None:
+        """A reason is one line, like the message of an error; names in damaged files hold line ends."""
+        object.__setattr__(self, "reason", one_line(self.reason))
+
+    @classmethod
+    def of(cls, path: Path, error: Exception) -> Problem:
+        """Returns an error as the problem of a file; the message's own mention of the file is left out."""
+        return cls(path, str(error).removeprefix(f"{path}: "))
 
 
 @dataclass(frozen=True)

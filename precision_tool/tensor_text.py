@@ -19,7 +19,7 @@ from precision_tool.result import Cell, Table
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from dumpers.records import TensorRecord
+    from dumpers.records import RecordedStatistics, TensorRecord
 
 VALUES_PER_ROW = 8
 MAX_ROWS = 16
@@ -52,7 +52,12 @@ def statistics_line(array: NDArray[np.generic]) -> str:
 
 
 def record_line(record: TensorRecord) -> str:
-    """Returns the statistics line of a dumped tensor, or why it has none."""
+    """Returns the statistics line of a dumped tensor, or why it has none.
+
+    A tensor that only has the figures which its file states (a statistics dump) gets the line from them.
+    """
+    if record.source is None and record.statistics is not None:
+        return _recorded_line(record, record.statistics)
     if record.source is None or record.dtype in WITHOUT_VALUE - {"string"}:
         return f"[Shape: {record.shape}] [Dtype: {record.dtype}] no value: {record.note or record.dtype}"
     try:
@@ -71,12 +76,28 @@ def record_data(record: TensorRecord) -> dict[str, Any]:
         "timestamp_us": record.timestamp_us,
     }
     if record.source is None:
-        return data | {"dtype": record.dtype, "shape": record.shape, "reason": record.note or "no value"}
+        known = {"dtype": record.dtype, "shape": record.shape, "reason": record.note or "no value"}
+        return data | known | (_recorded_data(record.statistics) if record.statistics is not None else {})
     try:
         array, note = load_plain(record)
         return data | statistics_data(array) | ({"layout": note} if note else {})
     except DataError as error:
         return data | {"dtype": record.dtype, "shape": record.shape, "reason": str(error)}
+
+
+def _recorded_data(found: RecordedStatistics) -> dict[str, Any]:
+    """Returns figures that a file states under the names of :func:`statistics_data`; None for what it leaves out."""
+    inf = None if found.pos_inf is None or found.neg_inf is None else found.pos_inf + found.neg_inf
+    figures = {"max": found.max, "min": found.min, "mean": found.mean, "l2": found.l2}
+    return {"count": found.count, "nan": found.nan, "inf": inf} | figures
+
+
+def _recorded_line(record: TensorRecord, found: RecordedStatistics) -> str:
+    data = _recorded_data(found)
+    parts = [f"[Shape: {record.shape}]", f"[Dtype: {record.dtype}]"]
+    parts += [f"[{name}: {_figure(data[name.lower()])}]" for name in ("Max", "Min", "Mean")]
+    parts += [f"[{name}: {data[name.lower()]}]" for name in ("L2", "NaN", "Inf") if data[name.lower()]]
+    return " ".join([*parts, f"[{record.note}]"] if record.note else parts)
 
 
 def load_plain(record: TensorRecord) -> tuple[NDArray[np.generic], str]:

@@ -18,12 +18,11 @@ from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional
 
 import numpy as np
 
-from ..formats.atomic import atomic_file
-from ..formats.dump_names import INCOMPLETE_FILE, MAPPING_FILE
+from ..formats.dump_names import INCOMPLETE_FILE
 from ..formats.ge_graph import write_ge_json, write_ge_text
-from ..formats.npu_dump import write_npu_dump
+from ..formats.npu_dump import short_file_name, write_npu_dump
 from ..graph import AttrValue, Graph, Op, Port, Source
-from ..names import MAX_FILE_NAME_BYTES, flatten
+from ..names import flatten
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -147,7 +146,6 @@ class _StepFolder:
         self.folder = folder
         self._expected = expected
         self._written = 0
-        self._long_names: Dict[str, str] = {}
         _make_private(folder)
         self._mark = folder / INCOMPLETE_FILE
         self._mark.write_text("This step was not written to its end; do not compare it as a whole.\n", encoding="utf-8")
@@ -159,10 +157,8 @@ class _StepFolder:
         name = ".".join(
             [_field(run.type), _field(run.name), str(run.task_id), str(run.stream_id), str(run.timestamp_us)]
         )
-        if len(name.encode("utf-8")) > MAX_FILE_NAME_BYTES:
-            name = self._alias(name)
         write_npu_dump(
-            self.folder / name,
+            self.folder / short_file_name(self.folder, name),
             op_name=run.name,
             inputs=[_storable(value) for value in inputs],
             outputs=[_storable(value) for value in outputs],
@@ -174,16 +170,6 @@ class _StepFolder:
         """Takes the mark away if every file was written."""
         if self._written == self._expected:
             self._mark.unlink()
-
-    def _alias(self, name: str) -> str:
-        """Returns the digits that stand for a name that is too long, and lists them in the folder's mapping first."""
-        digits = str(zlib.crc32(name.encode("utf-8")))
-        while self._long_names.setdefault(digits, name) != name:
-            digits = str(int(digits) + 1)
-        with atomic_file(self.folder / MAPPING_FILE) as file:
-            for short in sorted(self._long_names):
-                file.write("{},{}\n".format(short, self._long_names[short]).encode("utf-8"))
-        return digits
 
 
 def ge_graph(graph: "DeviceGraph") -> Graph:

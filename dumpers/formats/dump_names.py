@@ -6,26 +6,36 @@ Fields are found by meaning (numbers, the long one is the time, ``input``/``outp
 from __future__ import annotations
 
 import csv
+import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
+from io import StringIO
 from pathlib import Path
 from typing import Final
 
 from dumpers.errors import DataError
+from dumpers.formats.raw import open_regular
 from dumpers.records import Io
 
 MAPPING_FILE: Final = "mapping.csv"
 INCOMPLETE_FILE: Final = "dump_incomplete.txt"
 """Lies in the folder of a step that was not written to its end, and says why."""
 
+_MAX_MAPPING_BYTES: Final = 64 << 20
+
 _WORD: Final = re.compile(r"[^./]+\Z")
 """A type or a flattened name: TensorFlow allows more than letters and digits, ``>`` for example."""
+
+_SLOT_DIGITS: Final = 9
+"""An op has no more tensors than that; a longer number is something else."""
 
 _TIME_DIGITS: Final = 14
 """Shortest number that can only be a time stamp: microseconds have 16 digits, tasks and streams a few."""
 
+_SHAPE: Final = re.compile(r"\d{1,18}(x\d{1,18})*\Z", re.ASCII)
 _HEX_NAME: Final = re.compile(r"[0-9a-f]{32}\Z")
+_STORED_NAME: Final = re.compile(r"(?P<op>.+?)\.(?P<slot>\d{1,6})\.(?P<time>\d{14,20})\.(pb|quant)\Z")
 _TF_NAME: Final = re.compile(r"(?P<op>.+?)\.(?P<slot>\d{1,6})(?:\.\d{1,9})?\.(?P<time>\d{10,20})\.npy\Z")
 
 
@@ -41,6 +51,8 @@ class DumpName:
         timestamp_us: Microseconds since 1970.
         extra: Task type, context, thread and device numbers of the FFTS+ layout.
         io, slot: Set for a converted file, which holds one tensor.
+        shape: Of a converted file, if its name has the shape that was asked for.
+        format: Of a converted file, if its name has the layout (MindSpore).
         statistics: Whether it is a ``.csv`` of statistics instead of data.
     """
 
@@ -52,6 +64,8 @@ class DumpName:
     extra: tuple[int, ...] = ()
     io: Io | None = None
     slot: int = 0
+    shape: tuple[int, ...] | None = None
+    format: str = ""
     statistics: bool = False
 
     @property
@@ -76,7 +90,7 @@ def parse_dump_name(name: str) -> DumpName | None:
     if statistics:
         fields.pop()
     parsed = _parse_fields(fields)
-    return replace(parsed, statistics=statistics) if parsed else None
+    return replace(parsed, statistics=True) if parsed and statistics else parsed
 
 
 def parse_converted_name(name: str) -> DumpName | None:
@@ -90,14 +104,29 @@ def parse_converted_name(name: str) -> DumpName | None:
         where = len(fields) - 1 - fields[::-1].index(io)
         rest = fields[where + 1 : -1]
         parsed = _parse_fields(fields[:where])
-        if parsed and _is_number(rest[0]) and len(rest) <= 2:
-            return replace(parsed, io="input" if io == "input" else "output", slot=int(rest[0]))
+        if parsed and _is_slot(rest[0]) and len(rest) <= 2:
+            side: Io = "input" if io == "input" else "output"
+            shape, layout = _shape_or_format(rest[1]) if len(rest) > 1 else (None, "")
+            return replace(parsed, io=side, slot=int(rest[0]), shape=shape, format=layout)
     return None
+
+
+def _shape_or_format(field: str) -> tuple[tuple[int, ...] | None, str]:
+    """Returns the shape of ``2x3x4``, or the layout of any other field."""
+    if _SHAPE.match(field):
+        return tuple(map(int, field.split("x"))), ""
+    return None, field
 
 
 def parse_tf_name(name: str) -> TfName | None:
     """Returns the fields of ``<op>.<output>[.<number>].<time>.npy``, else None. Dots in the op name are kept."""
     match = _TF_NAME.match(name)
+    return TfName(match["op"], int(match["slot"]), int(match["time"])) if match else None
+
+
+def parse_stored_reference(name: str) -> TfName | None:
+    """Returns the fields of ``<op>.<output>.<time>.pb`` or ``.quant``: a reference tensor in the very old dump form."""
+    match = _STORED_NAME.match(name)
     return TfName(match["op"], int(match["slot"]), int(match["time"])) if match else None
 
 
@@ -110,18 +139,34 @@ def is_alias(name: str) -> bool:
 def read_mapping(folder: Path) -> Mapping[str, str]:
     """Returns ``short file name -> full file name`` of a folder's ``mapping.csv``, empty without one.
 
+    Lines that have not two columns are no entries; a comma in a name counts only outside of quotes.
+
     Raises:
-        DataError: the file cannot be read as text.
+        DataError: the file cannot be read, or is larger than any mapping.
     """
     path = folder / MAPPING_FILE
-    try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            rows = [row for row in csv.reader(file) if len(row) == 2]
-    except FileNotFoundError:
+    if not os.path.lexists(path):
         return {}
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
-    return {short.strip(): full.strip() for short, full in rows}
+    with open_regular(path) as raw:
+        try:
+            if os.fstat(raw.fileno()).st_size > _MAX_MAPPING_BYTES:
+                raise DataError(f"{path}: larger than any mapping of names ({_MAX_MAPPING_BYTES} bytes)")
+            lines = StringIO(raw.read().decode("utf-8", "surrogateescape"), newline="")
+        except OSError as error:
+            raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    return dict(_mapping_rows(csv.reader(lines)))
+
+
+def _mapping_rows(rows: Iterator[list[str]]) -> Iterator[tuple[str, str]]:
+    while True:
+        try:
+            row = next(rows, None)
+        except csv.Error:  # a field that is too long; the next line is read on
+            continue
+        if row is None:
+            return
+        if len(row) == 2:
+            yield row[0].strip(), row[1].strip()
 
 
 def full_name(name: str, mapping: Mapping[str, str]) -> str | None:
@@ -129,9 +174,10 @@ def full_name(name: str, mapping: Mapping[str, str]) -> str | None:
 
     A full name may lack the suffix that the short one has, and the other way round.
     """
-    stem = name.removesuffix(".npy")
-    suffix = ".npy" if name != stem else ""
-    for key in (name, stem):
+    if not mapping:
+        return None if is_alias(name) else name
+    suffix = next((ending for ending in (".npy", ".csv") if name.endswith(ending)), "")
+    for key in (name, name.removesuffix(suffix)):
         if key in mapping:
             full = mapping[key]
             return full if not suffix or full.endswith(suffix) else full + suffix
@@ -163,3 +209,7 @@ def _time_position(numbers: list[str]) -> int | None:
 
 def _is_number(text: str) -> bool:
     return text.isascii() and text.isdigit() and len(text) <= 255
+
+
+def _is_slot(text: str) -> bool:
+    return _is_number(text) and len(text) <= _SLOT_DIGITS

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -18,8 +18,11 @@ from dumpers.formats.dump_names import (
     read_mapping,
 )
 from dumpers.formats.npu_dump import read_npu_dump
+from dumpers.formats.npu_slice_info import without_sub_graph
+from dumpers.formats.npu_slices import SliceFile, SliceSource, join_slices
+from dumpers.formats.npu_statistics import read_statistics_file, with_statistics
 from dumpers.formats.op_names import OpNames
-from dumpers.formats.raw import RawSource
+from dumpers.formats.raw import RawSource, regular_only
 from dumpers.formats.walk import step_of
 from dumpers.graph import Graph
 from dumpers.records import Dump, Problem, TensorRecord, execution_order
@@ -37,39 +40,86 @@ def read_npu_dir(folder: Path, names: list[str], *, graph: Graph | None = None) 
 
     The op name comes from the header where the device filled it, else from the graph by the flattened name, else it is
     the flattened name. Names that a device shortened to digits are looked up in ``mapping.csv``, in memory only.
-    Overflow records and statistics files are no tensors of an op: they are listed in ``ignored``. A mark that the step
-    was not written to its end is a problem, the first one.
+    Operators that ran in slices are put together where their files fit. Statistics files give their figures to the
+    tensor beside them, or records without values. Overflow records are no tensors of an op: they are listed in
+    ``ignored``. A mark that the step was not written to its end is a problem, the first one.
 
     Args:
         folder: The folder.
         names: Its file names.
         graph: The device graph that belongs to it.
-
-    Raises:
-        DataError: ``mapping.csv`` cannot be read.
     """
-    mapping = read_mapping(folder)
-    resolver = OpNames(graph)
-    step = step_of(folder)
-    records: list[TensorRecord] = []
-    problems = _incomplete(folder, names)
-    ignored: list[Path] = []
+    reader = _FolderReader(folder, OpNames(graph), step_of(folder))
+    reader.problems += _incomplete(folder, names)
+    mapping = _mapping(folder, names, reader.problems)
     for name in names:
-        path = folder / name
-        parsed = _meaning(path, mapping, problems)
-        if parsed is None or parsed.is_overflow or parsed.statistics:
-            if parsed is not None or not is_alias(name):
-                ignored.append(path)
+        if name in (MAPPING_FILE, INCOMPLETE_FILE):
             continue
+        parsed = _meaning(folder / name, mapping, reader.problems)
+        if parsed is not None and not parsed.is_overflow:
+            reader.read(folder / name, parsed)
+        elif parsed is not None or not is_alias(name):
+            reader.ignored.append(folder / name)
+    joined, problems = join_slices(reader.sliced, reader.whole_name)
+    records = with_statistics([*reader.records, *joined], reader.statistics)
+    records = [_with_graph(record, graph) for record in records] if graph else records
+    return Dump(folder, execution_order(records), (*reader.problems, *problems), tuple(reader.ignored), graph)
+
+
+@dataclass
+class _FolderReader:
+    """What the files of a folder hold, sorted by kind."""
+
+    folder: Path
+    resolver: OpNames
+    step: int | None
+    records: list[TensorRecord] = field(default_factory=list)
+    sliced: list[SliceFile] = field(default_factory=list)
+    statistics: list[TensorRecord] = field(default_factory=list)
+    problems: list[Problem] = field(default_factory=list)
+    ignored: list[Path] = field(default_factory=list)
+
+    def read(self, path: Path, name: DumpName) -> None:
+        """Reads one file; damage is a problem of that file only."""
         try:
-            found = read_npu_dump(path, name=parsed, step=step, op_name=resolver.full)
+            if name.statistics:
+                self._read_statistics(path, name)
+            else:
+                self._read_dump(path, name)
         except DataError as error:
-            problems.append(Problem(path, _without_path(error, path)))
-            continue
-        records.extend(_with_graph(record, graph) for record in (*found.inputs, *found.outputs))
-        problems.extend(found.problems)
-    ignored = [path for path in ignored if path.name not in (MAPPING_FILE, INCOMPLETE_FILE)]
-    return Dump(folder, execution_order(records), tuple(problems), tuple(ignored), graph)
+            self.problems.append(Problem.of(path, error))
+
+    def _read_dump(self, path: Path, name: DumpName) -> None:
+        found = read_npu_dump(path, name=name, step=self.step, op_name=self.resolver.full)
+        self.problems += found.problems
+        records = (*found.inputs, *found.outputs)
+        if found.slices is not None and found.slices.index is not None:
+            self.sliced.append(SliceFile(path, name, found.op_name or name.op_name, found.slices, records))
+        else:
+            self.records += records
+
+    def _read_statistics(self, path: Path, name: DumpName) -> None:
+        found = read_statistics_file(path, name=name, step=self.step, op_name=self.resolver.full)
+        self.statistics += found.records
+        self.problems += found.problems
+
+    def whole_name(self, name: str, op_type: str) -> str:
+        """Returns the name of an op whose slices were joined: the graph's, else without a sub-graph's part."""
+        for candidate in (name, without_sub_graph(name)):
+            full = self.resolver.full(candidate, op_type)
+            if self.resolver.op(full) is not None:
+                return full
+        return without_sub_graph(name)
+
+
+def _mapping(folder: Path, names: list[str], problems: list[Problem]) -> Mapping[str, str]:
+    if MAPPING_FILE not in names:
+        return {}
+    try:
+        return read_mapping(folder)
+    except DataError as error:
+        problems.append(Problem.of(folder / MAPPING_FILE, error))
+        return {}
 
 
 def _incomplete(folder: Path, names: list[str]) -> list[Problem]:
@@ -78,7 +128,7 @@ def _incomplete(folder: Path, names: list[str]) -> list[Problem]:
         return []
     mark = folder / INCOMPLETE_FILE
     try:
-        with open(mark, encoding="utf-8", errors="replace") as file:
+        with open(mark, opener=regular_only, encoding="utf-8", errors="replace") as file:
             reason = " ".join(file.read(_REASON_CHARACTERS).split())
     except OSError as error:
         reason = f"its mark cannot be read: {error.strerror or error}"
@@ -93,9 +143,9 @@ def _meaning(path: Path, mapping: Mapping[str, str], problems: list[Problem]) ->
     return parse_dump_name(full)
 
 
-def _with_graph(record: TensorRecord, graph: Graph | None) -> TensorRecord:
+def _with_graph(record: TensorRecord, graph: Graph) -> TensorRecord:
     """Adds what only the graph knows: the original shape of a private layout, and which layout that shape is in."""
-    op = graph.ops.get(record.op) if graph else None
+    op = graph.ops.get(record.op)
     if op is None:
         return record
     ports = op.output_ports if record.io == "output" else op.input_ports
@@ -104,14 +154,10 @@ def _with_graph(record: TensorRecord, graph: Graph | None) -> TensorRecord:
     attrs = ports[record.slot].attrs
     original, layout = attrs.get("origin_shape"), attrs.get("origin_format")
     source = record.source
-    if isinstance(source, RawSource) and isinstance(layout, str):
+    if isinstance(source, (RawSource, SliceSource)) and isinstance(layout, str):
         source = replace(source, layout=layout)
     shape = record.original_shape
     if shape is None and record.shape is not None and isinstance(original, tuple):
         dims = tuple(dim for dim in original if isinstance(dim, int) and dim >= 0)
         shape = dims if len(dims) == len(original) and dims != record.shape else None
     return replace(record, source=source, original_shape=shape)
-
-
-def _without_path(error: Exception, path: Path) -> str:
-    return str(error).removeprefix(f"{path}: ")

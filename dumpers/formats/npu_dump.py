@@ -7,48 +7,85 @@ inside; they are recognised too. Headers of files are not trusted: every size is
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping, Sequence
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Final
-
-import numpy as np
+from typing import Final
 
 from dumpers.errors import DataError
-from dumpers.formats.atomic import atomic_file
 from dumpers.formats.dump_names import DumpName, parse_dump_name
-from dumpers.formats.enums import DTYPE_OF, DUMP_NUMBER_OF, DUMP_TYPES, FORMAT_NUMBER_OF, FORMATS
+from dumpers.formats.enums import DUMP_TYPES
 from dumpers.formats.lowfloat import decoded_dtype, stored_bytes
-from dumpers.formats.raw import RawSource, bad_shape, element_count
-from dumpers.formats.schema import Message, decode_error, dump_data
-from dumpers.formats.wire import WireError, fields
-from dumpers.names import flatten
+from dumpers.formats.npu_dump_writer import (
+    HeaderExtras,
+    TensorSpec,
+    dump_file_name,
+    padded_size,
+    short_file_name,
+    write_npu_dump,
+)
+from dumpers.formats.npu_header import (
+    DumpHeader,
+    OriginalOp,
+    Place,
+    TensorFields,
+    dtype_name,
+    format_name,
+    group_count,
+    parse_message,
+    read_header,
+    tensor_fields,
+    text,
+)
+from dumpers.formats.npu_slice_info import SliceInfo, as_slice, slice_info
+from dumpers.formats.raw import RawSource, bad_shape, element_count, open_regular
+from dumpers.formats.schema import Message
 from dumpers.records import Io, Problem, TensorRecord
 
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+__all__ = [
+    "Buffer",
+    "DumpName",
+    "HeaderExtras",
+    "NpuDumpFile",
+    "OriginalOp",
+    "TensorFields",
+    "TensorSpec",
+    "buffer_blocks",
+    "buffer_file_name",
+    "dump_file_name",
+    "parse_dump_name",
+    "read_npu_dump",
+    "short_file_name",
+    "write_npu_dump",
+]
 
-__all__ = ["Buffer", "DumpName", "NpuDumpFile", "parse_dump_name", "read_npu_dump", "write_npu_dump"]
-
-_PAD: Final = b"\xee"
-"""Filler of our own padding: visible at once where a reader takes it for data."""
-
-_QUANTISED: Final = {"qint8": "int8", "qint16": "int16", "qint32": "int32", "quint8": "uint8", "quint16": "uint16"}
-_OLD_FIRST_BYTES: Final = (b"\x0a", b"\x10", b"\x1a", b"\x22")
-"""First byte of the very old form: the tag of version, time, output or input."""
-
-_NANO_MAGIC: Final = 0x5A5A5A5A
+_NO_VALUE: Final = frozenset({"resource", "string", "variant", "string_ref"})
+_INT2_OR_UINT1: Final = 30
+_BLOCK: Final = 1 << 20
+_NO_ADDRESS: Final = "has no address: the device left it out of the file"
 
 
 @dataclass(frozen=True)
 class Buffer:
-    """Bytes in a dump that are no tensor: an L1 buffer (kind 0) or a workspace (kind 0 = log)."""
+    """Bytes in a dump that are no tensor.
+
+    Attributes:
+        name: ``l1buffer`` or ``space`` (workspace), as the names of exported files have it.
+        index: Place among its like, from 0.
+        kind: Number in the header: of a buffer 0 = L1, of a workspace 0 = log.
+        offset, size: Where it lies in the file.
+        arg_index: Of a workspace; the newest writers fill it.
+        problem: Why it cannot be read, empty for a whole one.
+    """
 
     name: str
+    index: int
     kind: int
     offset: int
     size: int
+    arg_index: int = 0
+    problem: str = ""
 
 
 @dataclass(frozen=True)
@@ -63,6 +100,10 @@ class NpuDumpFile:
         attrs: Header attributes (JSON text for operators cut into slices).
         buffers: L1 buffers and workspaces.
         problems: What is wrong with the file.
+        version: Of the format, as the header states it.
+        dfx_message: Text that the newest devices add.
+        slices: What the header says of the cuts of an operator that ran in slices, None for any other.
+        header: The bytes of the header.
     """
 
     path: Path
@@ -73,6 +114,20 @@ class NpuDumpFile:
     attrs: Mapping[str, str] = field(default_factory=dict)
     buffers: tuple[Buffer, ...] = ()
     problems: tuple[Problem, ...] = ()
+    version: str = ""
+    dfx_message: str = ""
+    slices: SliceInfo | None = None
+    header: bytes = field(default=b"", repr=False)
+
+    @functools.cached_property
+    def input_fields(self) -> tuple[TensorFields, ...]:
+        """Every header field of the inputs (address, offset, argument index, ...)."""
+        return tensor_fields(parse_message(self.header, self.path).input, "input")
+
+    @functools.cached_property
+    def output_fields(self) -> tuple[TensorFields, ...]:
+        """Every header field of the outputs (address, original op, ranges of the dimensions, ...)."""
+        return tensor_fields(parse_message(self.header, self.path).output, "output")
 
 
 def read_npu_dump(
@@ -93,271 +148,239 @@ def read_npu_dump(
     Raises:
         DataError: no such file, or no dump file. A file that was cut off is read as far as it goes.
     """
-    path = Path(path)
+    path = path if isinstance(path, Path) else Path(path)
     name = name or parse_dump_name(path.name)
-    try:
-        with open(path, "rb") as file:
-            header, payload, size = _read_header(file, path)
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    stored_name = _text(header.op_name)
+    header = read_header(path)
+    message = header.message
+    stored_name = text(message.op_name)
     known = stored_name or (name.op_name if name else path.name)
+    attrs = {text(attr.name): text(attr.value) for attr in message.attr} if message.attr else {}
+    problems: list[Problem] = []
+    slices = _slices(attrs, known, name, problems, path) if attrs else None
     if op_name is not None:
         known = op_name(known, name.op_type if name else "")
-    reader = _FileReader(path, known, name, step, size)
-    if payload is None:
-        reader.locate_inline_data()
-    offset = payload or 0
-    inputs, offset = reader.tensors("input", header.input, offset)
-    outputs, offset = reader.tensors("output", header.output, offset)
-    buffers = [] if payload is None else _buffers(header, offset)
+    places = _Places(header)
+    reader = _FileReader(path, known, name, step, slices)
+    inputs = reader.tensors("input", message.input, places)
+    outputs = reader.tensors("output", message.output, places)
     return NpuDumpFile(
         path=path,
         op_name=stored_name,
-        dump_time=header.dump_time,
+        dump_time=message.dump_time,
         inputs=inputs,
         outputs=outputs,
-        attrs={_text(attr.name): _text(attr.value) for attr in header.attr},
-        buffers=tuple(buffers),
-        problems=tuple(reader.problems),
+        attrs=attrs,
+        buffers=_buffers(message, places) if message.buffer or message.space else (),
+        problems=(*problems, *reader.problems),
+        version=text(message.version),
+        dfx_message=text(message.dfx_message),
+        slices=slices,
+        header=header.raw,
     )
 
 
-def _read_header(file: BinaryIO, path: Path) -> tuple[Message, int | None, int]:
-    """Returns (header, offset of the payload or None for the very old form, file size)."""
-    size = os.fstat(file.fileno()).st_size
-    prefix = file.read(8)
-    length = int.from_bytes(prefix, "little")
-    header = dump_data()
-    if len(prefix) == 8 and 0 < length <= size - 8:
-        raw = file.read(length)
-        if int.from_bytes(raw[:4], "little") == _NANO_MAGIC:
-            raise DataError(f"{path}: is a dump of a nano device, which is not supported")
-        try:
-            header.ParseFromString(raw)
-        except decode_error() as error:
-            raise DataError(f"{path}: header of {length} bytes is damaged; dump it again") from error
-        return header, 8 + length, size
-    if prefix[:1] in _OLD_FIRST_BYTES:
-        file.seek(0)
-        try:
-            header.ParseFromString(file.read())
-        except decode_error():
-            header.Clear()
-    if not any(tensor.data for tensor in (*header.input, *header.output)):
-        raise DataError(
-            f"{path}: is not a dump file: claims a header of {length} bytes, the file has {size}; it is damaged or "
-            "something else"
-        )
-    return header, None, size
+def _slices(
+    attrs: Mapping[str, str], op: str, name: DumpName | None, problems: list[Problem], path: Path
+) -> SliceInfo | None:
+    try:
+        return slice_info(attrs, op, name)
+    except ValueError as error:
+        problems.append(Problem(path, str(error)))
+        return None
 
 
-def _buffers(header: Message, offset: int) -> list[Buffer]:
+class _Places:
+    """Hands out where the bytes of each tensor and buffer lie, in the order of the payload.
+
+    Device writers leave tensors without data out of the payload although the header counts them. A payload that is
+    shorter than the header says by exactly the tensors without an address, where others have one, is read like that.
+    """
+
+    def __init__(self, header: DumpHeader) -> None:
+        message = header.message
+        self.end = header.file_size
+        self._inline = {name: iter(places) for name, places in header.inline.items()} if header.inline else None
+        self._at = header.payload or 0
+        self.without_address = False
+        if self._inline is None:
+            tensors = (*message.input, *message.output)
+            promised = sum(one.size for one in (*tensors, *message.buffer, *message.space))
+            if promised > self.end - self._at and any(tensor.address for tensor in tensors):
+                left_out = sum(tensor.size for tensor in tensors if not tensor.address)
+                self.without_address = promised - left_out == self.end - self._at
+
+    def next(self, kind: str, size: int) -> Place:
+        """Returns the next place of an ``input``, ``output``, ``buffer`` or ``space``."""
+        if self._inline is not None:
+            return next(self._inline[kind], Place(0, 0))
+        place = Place(self._at, size)
+        self._at += size
+        return place
+
+
+def _buffers(message: Message, places: _Places) -> tuple[Buffer, ...]:
     found = []
-    for buffer in header.buffer:
-        found.append(Buffer("l1buffer", buffer.buffer_type, offset, buffer.size))
-        offset += buffer.size
-    for space in header.space:
-        found.append(Buffer("space", space.type, offset, space.size))
-        offset += space.size
-    return found
+    for name, kind, blocks in (("l1buffer", "buffer", message.buffer), ("space", "space", message.space)):
+        for index, block in enumerate(blocks):
+            place = places.next(kind, block.size)
+            problem = ""
+            if place.start + place.size > places.end:
+                problem = f"cut off: needs {place.size} bytes at {place.start}, the file ends at {places.end}"
+            number = block.buffer_type if kind == "buffer" else block.type
+            argument = 0 if kind == "buffer" else block.arg_index
+            found.append(Buffer(name, index, number, place.start, place.size, argument, problem))
+    return tuple(found)
+
+
+def buffer_blocks(path: Path, buffer: Buffer) -> Iterator[bytes]:
+    """Yields the bytes of a buffer or workspace of a dump file, a mebibyte at a time.
+
+    Raises:
+        DataError: the file does not hold them, or vanished.
+    """
+    if buffer.problem:
+        raise DataError(f"{path}: {buffer.name} {buffer.index}: {buffer.problem}; dump it again")
+    with open_regular(path) as file:
+        file.seek(buffer.offset)
+        left = buffer.size
+        while left:
+            block = file.read(min(left, _BLOCK))
+            if not block:
+                raise DataError(
+                    f"{path}: ends {left} bytes before the end of {buffer.name} {buffer.index}; dump it again"
+                )
+            left -= len(block)
+            yield block
+
+
+def buffer_file_name(dump: str, buffer: Buffer) -> str:
+    """Returns the name of an exported buffer: ``<dump>.l1buffer.<i>.bin`` or ``<dump>.space.<i>.bin``."""
+    return f"{dump}.{buffer.name}.{buffer.index}.bin"
 
 
 class _FileReader:
     """Turns the descriptors of one file into records."""
 
-    def __init__(self, path: Path, op: str, name: DumpName | None, step: int | None, size: int) -> None:
+    def __init__(self, path: Path, op: str, name: DumpName | None, step: int | None, slices: SliceInfo | None) -> None:
         self.path = path
         self.op = op
         self.name = name
         self.step = step
-        self.size = size
+        self.slices = slices
         self.problems: list[Problem] = []
-        self._inline: dict[Io, list[tuple[int, int]]] | None = None
 
-    def locate_inline_data(self) -> None:
-        """Very old form: finds where the bytes of each tensor lie inside the message."""
-        raw = self.path.read_bytes()
-        found: dict[Io, list[tuple[int, int]]] = {"input": [], "output": []}
-        try:
-            for message in fields(raw, 0, len(raw)):
-                io: Io | None = {3: "output", 4: "input"}.get(message.number)  # type: ignore[assignment]
-                if io is None or message.kind != 2:
-                    continue
-                data_field = 5 if io == "output" else 4
-                place = (0, 0)
-                for part in fields(raw, message.start, message.end):
-                    if part.number == data_field and part.kind == 2:
-                        place = (part.start, part.end - part.start)
-                found[io].append(place)
-        except WireError as error:
-            raise DataError(f"{self.path}: is damaged: {error}") from error
-        self._inline = found
-
-    def tensors(self, io: Io, descriptors: Sequence[Message], offset: int) -> tuple[tuple[TensorRecord, ...], int]:
-        """Returns the records of one side and the offset behind them."""
+    def tensors(self, io: Io, descriptors: Sequence[Message], places: _Places) -> tuple[TensorRecord, ...]:
+        """Returns the records of one side."""
         records = []
         for slot, descriptor in enumerate(descriptors):
-            if self._inline is None:
-                start, size, end = offset, descriptor.size, self.size
-                offset += size
+            if places.without_address and not descriptor.address and descriptor.size:
+                source, note = None, _NO_ADDRESS
+                encoding, shape, _ = _encoding(descriptor.data_type, tuple(descriptor.shape.dim), descriptor.size)
             else:
-                start, size = self._inline[io][slot]
-                end = start + size
-            records.append(self._record(io, slot, descriptor, (start, size, end)))
-        return tuple(records), offset
+                place = places.next(io, descriptor.size)
+                encoding, shape, note = self._reading(io, slot, descriptor, place)
+                source, problem = self._source(encoding, shape, place, places.end) if encoding else (None, "")
+                if problem.startswith("!"):
+                    problem = problem[1:]
+                    self.problems.append(Problem(self.path, f"{io} {slot}: {problem}"))
+                elif source is not None and place.start + place.size > places.end:
+                    problem = "the file ends inside the padding"
+                if problem:
+                    note = f"{note}; {problem}" if note else problem
+            records.append(self._record(io, slot, descriptor, (encoding, shape, note), source))
+        return tuple(records)
 
-    def _record(self, io: Io, slot: int, descriptor: Message, place: tuple[int, int, int]) -> TensorRecord:
-        start, size, end = place
-        shape = tuple(int(dim) for dim in descriptor.shape.dim)
-        original = tuple(int(dim) for dim in descriptor.original_shape.dim)
-        stored_shape = shape
-        encoding, shape, note = _encoding(descriptor.data_type, shape, size)
-        source, problem = None, ""
-        if encoding:
-            source, problem = self._source(encoding, shape, place, max(1, _groups(descriptor)))
-        if problem.startswith("!"):
-            problem = problem[1:]
-            self.problems.append(Problem(self.path, f"{io} {slot}: {problem}"))
-        elif source is not None and start + size > end:
-            note = "; ".join(filter(None, (note, "the file ends inside the padding")))
+    def _reading(self, io: Io, slot: int, descriptor: Message, place: Place) -> tuple[str, tuple[int, ...], str]:
+        """Returns (encoding or empty, shape of the array, note)."""
+        encoding, shape, note = _encoding(descriptor.data_type, tuple(descriptor.shape.dim), place.size)
+        if self.slices is None or not encoding:
+            return encoding, shape, note
+        return encoding, as_slice(self.slices, io, slot, shape, lambda n: stored_bytes(encoding, n) <= place.size), note
+
+    def _record(
+        self,
+        io: Io,
+        slot: int,
+        descriptor: Message,
+        reading: tuple[str, tuple[int, ...], str],
+        source: RawSource | None,
+    ) -> TensorRecord:
+        encoding, shape, note = reading
+        name = self.name
+        if source is not None and (groups := group_count(descriptor)) > 1:
+            source = RawSource(source.path, source.offset, source.encoding, source.shape, groups)
+        original = tuple(descriptor.original_shape.dim)
         return TensorRecord(
             op=self.op,
-            op_type=self.name.op_type if self.name else "",
+            op_type=name.op_type if name else "",
             io=io,
             slot=slot,
-            dtype=decoded_dtype(encoding) if encoding else _dtype(descriptor.data_type),
+            dtype=decoded_dtype(encoding) if encoding else dtype_name(descriptor.data_type),
             shape=shape,
             source=source,
             step=self.step,
-            timestamp_us=self.name.timestamp_us if self.name else None,
-            format=FORMATS.get(descriptor.format & 0xFF, f"FORMAT_{descriptor.format & 0xFF}"),
-            original_shape=original if original and original != stored_shape else None,
-            note="; ".join(filter(None, (note, problem))),
-            task_id=self.name.task_id if self.name else None,
-            stream_id=self.name.stream_id if self.name else None,
+            timestamp_us=name.timestamp_us if name else None,
+            format=format_name(descriptor.format),
+            original_shape=original if original and original != tuple(descriptor.shape.dim) else None,
+            note=note,
+            task_id=name.task_id if name else None,
+            stream_id=name.stream_id if name else None,
         )
 
     def _source(
-        self, encoding: str, shape: tuple[int, ...], place: tuple[int, int, int], groups: int
+        self, encoding: str, shape: tuple[int, ...], place: Place, file_end: int
     ) -> tuple[RawSource | None, str]:
         """Returns the source, or None and why not; a reason that begins with ``!`` means that the file is damaged."""
-        start, size, end = place
+        start, size = place
         if reason := bad_shape(shape):
-            return None, "!" + reason
+            return None, f"!{reason} (tensor at byte {start})"
         needed = stored_bytes(encoding, element_count(shape))
         if needed == 0:
-            return RawSource(self.path, 0, encoding, shape, groups), ""
+            return RawSource(self.path, 0, encoding, shape), ""
         if size == 0:
             return None, "the device wrote no data for it (size 0)"
         if needed > size:
-            return None, f"!shape {shape} needs {needed} bytes, the header gives it {size}"
-        if start + needed > end:
-            return None, f"!cut off: needs {needed} bytes at {start}, the file ends at {end}"
-        return RawSource(self.path, start, encoding, shape, groups), ""
-
-
-def _groups(descriptor: Message) -> int:
-    return int(descriptor.sub_format or descriptor.format >> 8)
-
-
-def _dtype(number: int) -> str:
-    return DTYPE_OF.get(DUMP_TYPES.get(number, ""), f"type_{number}")
+            return None, f"!shape {shape} needs {needed} bytes, the header gives it {size} at byte {start}"
+        if start + needed > file_end:
+            return None, f"!cut off: needs {needed} bytes at {start}, the file ends at {file_end}"
+        return RawSource(self.path, start, encoding, shape), ""
 
 
 def _encoding(number: int, shape: tuple[int, ...], size: int) -> tuple[str, tuple[int, ...], str]:
     """Returns (encoding or empty, shape of the array, note) for a type number of a header."""
-    if number == 30:  # one old schema numbered UINT1 like this; INT2, which has the number today, is unreadable anyway
-        return "", shape, "INT2 (or UINT1 of an old schema) is not decoded"
-    dtype = _dtype(number)
-    if dtype == "undefined":
-        return "int8", (size,), "type undefined: raw bytes"
-    if dtype in _QUANTISED:
-        return _QUANTISED[dtype], shape, f"stored as {dtype}, shown as plain integers"
-    if dtype in ("resource", "string", "variant", "string_ref"):
-        return "", shape, f"no value: {dtype}"
-    if dtype == "uint1":
+    if number == _INT2_OR_UINT1 and _fits_only_bits(shape, size):
         return _bits(shape, size)
+    encoding, note = _plain_encoding(number)
+    if encoding == "uint1":
+        return _bits(shape, size)
+    return encoding, (size,) if number == 0 else shape, note
+
+
+@functools.lru_cache(maxsize=256)
+def _plain_encoding(number: int) -> tuple[str, str]:
+    dtype = dtype_name(number)
+    if dtype == "undefined":
+        return "int8", "type undefined: raw bytes"
+    if dtype in _NO_VALUE:
+        return "", f"no value: {dtype}"
     try:
         shown = decoded_dtype(dtype)
-    except ValueError:
-        return "", shape, f"type {DUMP_TYPES.get(number, number)} is not decoded"
-    return dtype, shape, "" if shown == dtype else f"stored as {dtype}"
+    except ValueError as error:
+        return "", f"type {DUMP_TYPES.get(number, number)} is not decoded: {error}"
+    note = "" if shown == dtype else f"stored as {dtype}"
+    return dtype, f"{note} (an old schema has this number for uint1)" if number == _INT2_OR_UINT1 else note
+
+
+def _fits_only_bits(shape: tuple[int, ...], size: int) -> bool:
+    """Tells whether a tensor of number 30, which an old schema has for UINT1, has the size of bits and not of INT2."""
+    count = element_count(shape)
+    quarter, eighth = -(-count // 4), -(-count // 8)
+    return size not in (quarter, padded_size(quarter)) and size in (eighth, padded_size(eighth))
 
 
 def _bits(shape: tuple[int, ...], size: int) -> tuple[str, tuple[int, ...], str]:
     """The shape of packed bits counts bits or bytes; the size tells which, and a small tensor is read as bytes."""
     count = element_count(shape)
-    if shape and count <= size and size in (count, _padded(count)):
+    if shape and count <= size and size in (count, padded_size(count)):
         return "uint1", (*shape[:-1], shape[-1] * 8), "stored as uint1, shape counts bytes"
     return "uint1", shape, "stored as uint1, shape counts bits"
-
-
-def _padded(size: int) -> int:
-    return -(-size // 32) * 32 + 32 if size else 0
-
-
-def _text(raw: bytes) -> str:
-    return raw.decode("utf-8", "backslashreplace")
-
-
-def write_npu_dump(
-    path: Path,
-    *,
-    op_name: str,
-    inputs: Sequence[NDArray[np.generic]],
-    outputs: Sequence[NDArray[np.generic]],
-    dump_time_us: int,
-) -> None:
-    """Writes a dump file as a device does, sizes padded; whole or not at all.
-
-    Args:
-        path: The file; its name is the caller's business (``<type>.<flat name>.<task>.<stream>.<us>``).
-        op_name: Full name for the header.
-        inputs: Arrays in slot order, format ND.
-        outputs: The same for what the op wrote.
-        dump_time_us: Time for the header.
-
-    Raises:
-        ValueError: an array's type does not exist on the device (text, objects).
-        OSError: as for :func:`dumpers.formats.atomic.atomic_file`.
-    """
-    header = dump_data()
-    header.version = b"2.0"
-    header.dump_time = dump_time_us
-    header.op_name = op_name.encode("utf-8", "surrogateescape")
-    for descriptors, arrays in ((header.input, inputs), (header.output, outputs)):
-        for array in arrays:
-            _describe(descriptors.add(), array)
-    raw = header.SerializeToString(deterministic=True)
-    with atomic_file(Path(path)) as file:
-        file.write(len(raw).to_bytes(8, "little"))
-        file.write(raw)
-        for array in (*inputs, *outputs):
-            _write_payload(file, array)
-
-
-def _describe(descriptor: Message, array: NDArray[np.generic]) -> None:
-    number = DUMP_NUMBER_OF.get(array.dtype.name)
-    if number is None:
-        raise ValueError(f"a device has no type for {array.dtype}")
-    descriptor.data_type = number
-    descriptor.format = FORMAT_NUMBER_OF["ND"]
-    descriptor.shape.SetInParent()
-    descriptor.shape.dim.extend(array.shape)
-    descriptor.original_shape.SetInParent()
-    descriptor.original_shape.dim.extend(array.shape)
-    descriptor.size = _padded(array.nbytes)
-
-
-def _write_payload(file: BinaryIO, array: NDArray[np.generic]) -> None:
-    if array.nbytes == 0:
-        return
-    native = array if array.dtype.byteorder not in (">", "!") else array.astype(array.dtype.newbyteorder("<"))
-    file.write(np.ascontiguousarray(native).reshape(-1).view(np.uint8).data)
-    file.write(_PAD * (_padded(array.nbytes) - array.nbytes))
-
-
-def dump_file_name(op_type: str, op_name: str, task_id: int, stream_id: int, timestamp_us: int) -> str:
-    """Returns ``<type>.<flat name>.<task>.<stream>.<us>``, the current layout; it may be too long for a file system."""
-    return f"{op_type}.{flatten(op_name)}.{task_id}.{stream_id}.{timestamp_us}"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO, Final
 
 import numpy as np
 
@@ -13,6 +16,36 @@ from dumpers.formats.lowfloat import decode, decoded_dtype, stored_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+_NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """Opens a file for reading, unbuffered; refuses what is none, so that a pipe in a tree is never waited for.
+
+    Raises:
+        DataError: it cannot be opened, or it is a folder, a pipe or a device.
+    """
+    try:
+        return open(path, "rb", buffering=0, opener=regular_only)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+
+
+def regular_only(path: str, flags: int) -> int:
+    """The opener that readers hand to ``open``: a pipe or device in an unpacked tree is an error, never waited for.
+
+    Raises:
+        OSError: it cannot be opened, or it is no regular file.
+    """
+    number = os.open(path, flags | _NO_WAIT)
+    mode = os.fstat(number).st_mode
+    if stat.S_ISREG(mode):
+        return number
+    os.close(number)
+    if stat.S_ISDIR(mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+    raise OSError(errno.EINVAL, "is a pipe or a device, no regular file", path)
 
 
 @dataclass(frozen=True)
@@ -47,10 +80,11 @@ class RawSource:
             empty = np.zeros(self.shape, _numpy_type(self.encoding))
             empty.flags.writeable = False
             return empty
-        try:
-            raw = np.fromfile(self.path, dtype=np.uint8, count=size, offset=self.offset)
-        except OSError as error:
-            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        with open_regular(self.path) as file:
+            try:
+                raw = np.fromfile(file, dtype=np.uint8, count=size, offset=self.offset)
+            except OSError as error:
+                raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         if raw.size != size:
             raise DataError(
                 f"{self.path}: ends after {raw.size} of {size} bytes of the tensor at {self.offset}; dump it again"

@@ -5,6 +5,9 @@ live in a pool of their own, so they never meet TensorFlow's. Two liberties, nei
 
 * text fields of device graphs are declared as bytes, since real files also hold GBK, which a ``string`` refuses;
 * maps are declared as what they are on the wire, repeated entries, so that a key that occurs twice is not an error.
+
+The fields ``dtype_name`` and ``type_name`` are ours and never written: readers of text put a type's name there that the
+numbered list does not have.
 """
 
 from __future__ import annotations
@@ -55,7 +58,7 @@ _GE: Final = {
         "name 1 bytes, dtype 2 enum:DataType, shape 3 ShapeDef, layout 4 bytes, attr 5 *AttrEntry, "
         "has_out_attr 9 bool, size 10 int64, weight_size 11 int64, reuse_input 12 bool, output_tensor 13 bool, "
         "device_type 14 bytes, input_tensor 15 bool, real_dim_cnt 16 int64, reuse_input_index 17 int64, "
-        "data_offset 18 int64, cmps_size 19 int64, cmps_tab 20 bytes, cmps_tab_offset 21 int64"
+        "data_offset 18 int64, cmps_size 19 int64, cmps_tab 20 bytes, cmps_tab_offset 21 int64, dtype_name 100000 bytes"
     ),
     "ShapeDef": "dim 1 *int64",
     "TensorDef": "desc 1 TensorDescriptor, data 2 bytes",
@@ -78,13 +81,28 @@ _GE: Final = {
 
 _TF: Final = {
     "GraphDef": "node 1 *NodeDef, library 2 FunctionDefLibrary, version 3 int32, versions 4 VersionDef",
-    "MetaGraphDef": "graph_def 2 GraphDef",
+    "SavedModel": "saved_model_schema_version 1 int64, meta_graphs 2 *MetaGraphDef",
+    "MetaGraphDef": (
+        "meta_info_def 1 MetaInfoDef, graph_def 2 GraphDef, saver_def 3 SaverDef, collection_def 4 *CollectionEntry, "
+        "signature_def 5 *SignatureEntry"
+    ),
+    "MetaInfoDef": "meta_graph_version 1 bytes, stripped_op_list 2 OpList, tags 4 *bytes, tensorflow_version 5 bytes",
+    "OpList": "op 1 *OpDef",
+    "SaverDef": "filename_tensor_name 1 bytes, save_tensor_name 2 bytes, restore_op_name 3 bytes",
+    "CollectionEntry": "key 1 bytes, value 2 CollectionDef",
+    "CollectionDef": "node_list 1 |NodeList",
+    "NodeList": "value 1 *bytes",
+    "SignatureEntry": "key 1 bytes, value 2 SignatureDef",
+    "SignatureDef": "inputs 1 *TensorInfoEntry, outputs 2 *TensorInfoEntry, method_name 3 bytes",
+    "TensorInfoEntry": "key 1 bytes, value 2 TensorInfo",
+    "TensorInfo": "name 1 bytes, dtype 2 enum:DataType, tensor_shape 3 TensorShapeProto",
     "VersionDef": "producer 1 int32, min_consumer 2 int32",
     "NodeDef": "name 1 bytes, op 2 bytes, input 3 *bytes, device 4 bytes, attr 5 *AttrEntry",
     "AttrEntry": "key 1 bytes, value 2 AttrValue",
     "AttrValue": (
         "list 1 |ListValue, s 2 |bytes, i 3 |int64, f 4 |float, b 5 |bool, type 6 |enum:DataType, "
-        "shape 7 |TensorShapeProto, tensor 8 |TensorProto, placeholder 9 |bytes, func 10 |NameAttrList"
+        "shape 7 |TensorShapeProto, tensor 8 |TensorProto, placeholder 9 |bytes, func 10 |NameAttrList, "
+        "type_name 100000 |bytes"
     ),
     "ListValue": (
         "s 2 *bytes, i 3 *int64, f 4 *float, b 5 *bool, type 6 *enum:DataType, shape 7 *TensorShapeProto, "
@@ -100,14 +118,59 @@ _TF: Final = {
         "uint64_val 17 *uint64, float8_val 18 bytes"
     ),
     "FunctionDefLibrary": "function 1 *FunctionDef",
-    "FunctionDef": "signature 1 OpDef, node_def 3 *NodeDef",
-    "OpDef": "name 1 bytes",
-    "Event": "wall_time 1 double, step 2 int64, graph_def 4 bytes, summary 5 Summary, log_message 6 LogMessage",
+    "FunctionDef": "signature 1 OpDef, node_def 3 *NodeDef, ret 4 *TextEntry, control_ret 6 *TextEntry",
+    "TextEntry": "key 1 bytes, value 2 bytes",
+    "OpDef": "name 1 bytes, input_arg 2 *ArgDef, output_arg 3 *ArgDef",
+    "ArgDef": "name 1 bytes, type 3 enum:DataType, type_attr 4 bytes, number_attr 5 bytes, type_list_attr 6 bytes",
+    "Event": (
+        "wall_time 1 double, step 2 int64, file_version 3 bytes, graph_def 4 bytes, summary 5 Summary, "
+        "log_message 6 LogMessage, session_log 7 SessionLog"
+    ),
     "LogMessage": "level 1 int32, message 2 bytes",
+    "SessionLog": "status 1 int32, checkpoint_path 2 bytes, msg 3 bytes",
     "Summary": "value 1 *SummaryValue",
-    "SummaryValue": "tag 1 bytes, node_name 7 bytes, tensor 8 TensorProto, metadata 9 SummaryMetadata",
+    "SummaryValue": (
+        "tag 1 bytes, simple_value 2 |float, node_name 7 bytes, tensor 8 |TensorProto, metadata 9 SummaryMetadata"
+    ),
     "SummaryMetadata": "plugin_data 1 PluginData",
     "PluginData": "plugin_name 1 bytes, content 2 bytes",
+    "DebugEvent": (
+        "wall_time 1 double, step 2 int64, debug_metadata 3 DebugMetadata, graph_op_creation 7 GraphOpCreation, "
+        "debugged_graph 8 DebuggedGraph, execution 9 Execution, graph_execution_trace 10 GraphExecutionTrace, "
+        "debugged_device 12 DebuggedDevice"
+    ),
+    "DebugMetadata": "tensorflow_version 1 bytes, file_version 2 bytes, tfdbg_run_id 3 bytes",
+    "GraphOpCreation": (
+        "op_type 1 bytes, op_name 2 bytes, graph_name 3 bytes, graph_id 4 bytes, device_name 5 bytes, "
+        "input_names 6 *bytes, num_outputs 7 int32, output_tensor_ids 9 *int32"
+    ),
+    "DebuggedGraph": "graph_id 1 bytes, graph_name 2 bytes, outer_context_id 6 bytes",
+    "DebuggedDevice": "device_name 1 bytes, device_id 2 int32",
+    "Execution": (
+        "op_type 1 bytes, num_outputs 2 int32, graph_id 3 bytes, input_tensor_ids 4 *int64, "
+        "output_tensor_ids 5 *int64, tensor_debug_mode 6 int32, tensor_protos 7 *TensorProto, "
+        "output_tensor_device_ids 9 *int32"
+    ),
+    "GraphExecutionTrace": (
+        "tfdbg_context_id 1 bytes, op_name 2 bytes, output_slot 3 int32, tensor_debug_mode 4 int32, "
+        "tensor_proto 5 TensorProto, device_name 6 bytes"
+    ),
+    "BundleHeaderProto": "num_shards 1 int32, endianness 2 int32, version 3 VersionDef",
+    "BundleEntryProto": (
+        "dtype 1 int32, shape 2 TensorShapeProto, shard_id 3 int32, offset 4 int64, size 5 int64, crc32c 6 fixed32, "
+        "slices 7 *TensorSliceProto"
+    ),
+    "TensorSliceProto": "extent 1 *SliceExtent",
+    "SliceExtent": "start 1 int64, length 2 |int64",
+    "SavedTensorSlices": "meta 1 SavedTensorSliceMeta, data 2 SavedSlice",
+    "SavedTensorSliceMeta": "tensor 1 *SavedSliceMeta, versions 2 VersionDef",
+    "SavedSliceMeta": "name 1 bytes, shape 2 TensorShapeProto, type 3 int32, slice 4 *TensorSliceProto",
+    "SavedSlice": "name 1 bytes, slice 2 TensorSliceProto, data 3 TensorProto",
+    "TrackableObjectGraph": "nodes 1 *TrackableObject",
+    "TrackableObject": "attributes 2 *SerializedTensor, slot_variables 3 *SlotVariable",
+    "SerializedTensor": "name 1 bytes, full_name 2 bytes, checkpoint_key 3 bytes",
+    "SlotVariable": "original_variable_node_id 1 int32, slot_name 2 bytes, slot_variable_node_id 3 int32",
+    "CheckpointState": "model_checkpoint_path 1 bytes, all_model_checkpoint_paths 2 *bytes",
 }
 
 _LIST_TYPES: Final = "NONE,STRING,INT,FLOAT,BOOL,BYTES,TENSOR_DESC,TENSOR,GRAPH,NAMED_ATTRS,DATA_TYPE"
@@ -119,6 +182,7 @@ _SCALARS: Final = {
     "int64": 3,
     "uint64": 4,
     "int32": 5,
+    "fixed32": 7,
     "bool": 8,
     "bytes": 12,
     "uint32": 13,
@@ -148,16 +212,16 @@ class FieldSpec(NamedTuple):
 
 
 @functools.cache
-def ge_fields(message: str) -> Mapping[str, FieldSpec]:
-    """Returns the fields of a device graph message by name."""
-    specs = (text.split() for text in _GE[message].split(", "))
+def message_fields(package: str, message: str) -> Mapping[str, FieldSpec]:
+    """Returns the fields of a message by name; the family is ``dump``, ``ge`` or ``tf``."""
+    specs = (text.split() for text in _package(package)[0][message].split(", "))
     return {name: FieldSpec(kind.startswith("*"), kind.lstrip("*|")) for name, _, kind in specs}
 
 
 @functools.cache
-def ge_enum(name: str) -> Mapping[str, int]:
-    """Returns the values of ``DataType`` or ``ListValueType`` by name."""
-    return _package("ge")[1][name]
+def enum_numbers(package: str, name: str) -> Mapping[str, int]:
+    """Returns the values of an enum (``DataType``, ``ListValueType``) by name."""
+    return _package(package)[1][name]
 
 
 def decode_error() -> type[Exception]:

@@ -5,18 +5,25 @@ from __future__ import annotations
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
 _LOG = logging.getLogger(__name__)
 
-_TIME: Final = re.compile(r"\d{14}\Z")
+TIME_NAME: Final = re.compile(r"\d{14}\Z")
+"""Folder of one start of a device dump: year to second."""
+
 _NUMBERS: Final = re.compile(r"(\d+)")
 
 
-def walk_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yields every folder with the sorted names of its files, a folder that links make reachable twice only once."""
+def walk_folders(root: Path, enter: Callable[[Path], bool] | None = None) -> Iterator[tuple[Path, list[str]]]:
+    """Yields every folder with the sorted names of its files, a folder that links make reachable twice only once.
+
+    Args:
+        root: Where to begin.
+        enter: Asked for each folder, the root included; one that it refuses is left out with all below it.
+    """
     seen: set[tuple[int, int]] = set()
     pending = [root]
     while pending:
@@ -26,6 +33,8 @@ def walk_folders(root: Path) -> Iterator[tuple[Path, list[str]]]:
             if (status.st_dev, status.st_ino) in seen:
                 continue
             seen.add((status.st_dev, status.st_ino))
+            if enter is not None and not enter(folder):
+                continue
             files, folders = _entries(folder)
         except OSError as error:
             if folder == root:
@@ -41,15 +50,16 @@ def _entries(folder: Path) -> tuple[list[str], list[str]]:
     folders: list[str] = []
     with os.scandir(folder) as entries:
         for entry in entries:
-            (folders if entry.is_dir() else files).append(entry.name)
+            (folders if is_folder(entry) else files).append(entry.name)
     return sorted(files), sorted(folders)
 
 
-def walk_files(root: Path) -> Iterator[Path]:
-    """Yields all files below a folder."""
-    for folder, names in walk_folders(root):
-        for name in names:
-            yield folder / name
+def is_folder(entry: os.DirEntry[str]) -> bool:
+    """Tells whether an entry is a folder or a link to one; a link that leads to itself is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def natural(text: str) -> tuple[tuple[int, int, str], ...]:
@@ -82,11 +92,11 @@ def choose_leaf(root: Path, counts: Mapping[Path, int]) -> tuple[Path, tuple[Pat
 
 
 def _time_of(relative: Path) -> int:
-    return next((int(part) for part in relative.parts if _TIME.match(part)), -1)
+    return next((int(part) for part in relative.parts if TIME_NAME.match(part)), -1)
 
 
 def step_of(leaf: Path) -> int | None:
     """Returns the step of a leaf folder ``.../<model id>/<step>``, None where the layout has no step level."""
     leaf = Path(os.path.abspath(leaf))
     numeric = leaf.name.isdigit() and leaf.name.isascii() and leaf.parent.name.isdigit()
-    return int(leaf.name) if numeric and not _TIME.match(leaf.parent.name) else None
+    return int(leaf.name) if numeric and not TIME_NAME.match(leaf.parent.name) else None

@@ -160,7 +160,7 @@ def _origin_data(origin: NanOrigin) -> dict[str, Any]:
         "op": origin.op,
         "op_type": origin.op_type,
         "tensor": origin.record.name,
-        "index": list(origin.index),
+        "index": None if origin.finding.recorded else list(origin.index),
         "kind": origin.kind,
         "cause": origin.cause,
         "file": str(origin.record.path),

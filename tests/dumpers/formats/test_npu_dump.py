@@ -13,7 +13,10 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from dumpers.errors import DataError
+from dumpers.formats.dump_names import parse_converted_name
+from dumpers.formats.layouts import load_original
 from dumpers.formats.npu_dump import dump_file_name, parse_dump_name, read_npu_dump, write_npu_dump
+from dumpers.formats.registry import read_dump
 from dumpers.formats.schema import dump_data
 
 DTYPES = ["float16", "float32", "float64", "int8", "int32", "int64", "uint8", "uint64", "bool", "complex64"]
@@ -156,8 +159,9 @@ def test_lying_headers(tmp_path: Path, kind: int, shape: list[int], size: int, t
     [
         (13, "string", "no value"),
         (23, "resource", "no value"),
-        (28, "int4", "not decoded"),
+        (25, "dual", "not decoded"),
         (38, "float6_e2m3", "not decoded"),
+        (42, "hifloat4_scale", "not decoded"),
         (99, "type_99", "not decoded"),
     ],
 )
@@ -165,6 +169,32 @@ def test_types_without_values_are_listed(tmp_path: Path, kind: int, dtype: str, 
     record = read_npu_dump(dump(tmp_path / NAME, lambda h: output(h, kind, [2], 64), b"\0" * 64)).outputs[0]
     assert (record.dtype, record.source, record.shape) == (dtype, None, (2,))
     assert note in record.note
+
+
+@pytest.mark.parametrize(
+    ("kind", "stored", "values", "note"),
+    [
+        (18, [255, 2], [-1, 2], "stored as qint8"),
+        (28, [0xF1, 0x72], [1, -1, 2, 7], "stored as int4"),
+        (30, [0b11100100], [0, 1, -2, -1], "stored as int2 (an old schema has this number for uint1)"),
+        (31, [0b11100100], [0, 1, 2, 3], "stored as uint2"),
+        (32, [0, 0x3C, 0, 0xC0], [1 - 2j], "stored as complex32"),
+        (36, [127, 128, 0], [1, 2, 2.0**-127], "stored as float8_e8m0fnu"),
+        (39, [0x9F], [-6, -0.5], "stored as float4_e2m1"),
+    ],
+)
+def test_rare_types(tmp_path: Path, kind: int, stored: list[int], values: list, note: str):
+    payload = bytes(stored).ljust(64, b"\xee")
+    found = read_npu_dump(dump(tmp_path / NAME, lambda h: output(h, kind, [len(values)], 64), payload))
+    record = found.outputs[0]
+    assert (record.load().tolist(), record.note) == (values, note)
+
+
+def test_number_of_an_old_schema_for_bits(tmp_path: Path):
+    # 512 elements: 128 bytes of INT2 (padded 160), 64 bytes of bits (padded 96)
+    for size, dtype in ((160, "int8"), (96, "uint8")):
+        found = read_npu_dump(dump(tmp_path / NAME, lambda h, size=size: output(h, 30, [512], size), b"\1" * size))
+        assert (found.outputs[0].dtype, found.outputs[0].shape, found.problems) == (dtype, (512,), ())
 
 
 def test_size_zero_was_not_written(tmp_path: Path):
@@ -319,3 +349,32 @@ def test_padding_never_appears(shared_data: Path):
         found = read_npu_dump(path)
         for record in (*found.inputs, *found.outputs):
             assert b"\xee" * 16 not in record.load().tobytes()
+
+
+def test_layouts_equal_those_of_the_public_converter(shared_data: Path):
+    derived = shared_data / "npu_samples/derived"
+    files = sorted((derived / "dumps_expected").glob("*x*.npy"))
+    assert len(files) == 4
+    for file in files:
+        name = parse_converted_name(file.name)
+        found = read_npu_dump(derived / "dumps" / file.name.split(f".{name.io}.")[0])
+        record = (found.inputs if name.io == "input" else found.outputs)[name.slot]
+        assert name.shape == np.load(file).shape
+        np.testing.assert_array_equal(load_original(record), np.load(file))
+
+
+def test_scaled_output_and_missing_op_of_the_second_run(shared_data: Path):
+    derived = shared_data / "npu_samples/derived/vae_compare"
+    first, second = read_dump(derived / "npu"), read_dump(derived / "npu_debug_1")
+    assert [len({record.op for record in dump}) for dump in (first, second)] == [6, 5]
+    assert {record.op for record in first} - {record.op for record in second} == {"random_normal"}
+    scaled = second.tensor("random_normal_mul", "output", 0).load()
+    right = first.tensor("random_normal_mul", "output", 0).load().astype(np.float32) * np.float32(1.5)
+    np.testing.assert_array_equal(scaled, right.astype(scaled.dtype), strict=True)
+
+
+def test_op_that_the_overflow_records_point_at(shared_data: Path):
+    path = shared_data / "npu_samples/derived/dumps/TransData.trans_TransData_1170.327.8.1706168000000007"
+    found = read_npu_dump(path)
+    assert (found.outputs[0].task_id, found.outputs[0].stream_id, found.outputs[0].dtype) == (327, 8, "float16")
+    assert np.isinf(found.outputs[0].load()).any()

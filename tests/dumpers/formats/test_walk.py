@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from dumpers.formats.walk import choose_leaf, natural, step_of, walk_files, walk_folders
+from dumpers.formats.walk import choose_leaf, natural, step_of, walk_folders
 
 
 def touch(root: Path, *names: str) -> None:
@@ -24,13 +24,15 @@ def test_links_are_followed_and_loops_end(tmp_path: Path):
     os.symlink(root, root / "loop")
     os.symlink(real, root / "second_link")
     os.symlink(tmp_path / "nowhere", root / "dangling")
-    names = sorted(path.relative_to(root).as_posix() for path in walk_files(root))
+    names = sorted(
+        (folder / name).relative_to(root).as_posix() for folder, files in walk_folders(root) for name in files
+    )
     assert names == ["a", "dangling", "link/deep/y", "link/x"]
 
 
 def test_order_is_by_name(tmp_path: Path):
     touch(tmp_path, "b/2", "b/1", "a/9", "c")
-    assert [p.relative_to(tmp_path).as_posix() for p in walk_files(tmp_path)] == ["c", "a/9", "b/1", "b/2"]
+    assert [(folder.name, files) for folder, files in walk_folders(tmp_path)][1:] == [("a", ["9"]), ("b", ["1", "2"])]
     assert [folder.name for folder, _ in walk_folders(tmp_path)] == [tmp_path.name, "a", "b"]
 
 
