@@ -44,11 +44,12 @@ def read_attrs(entries: Iterable[Message]) -> dict[str, AttrValue]:
     result: dict[str, AttrValue] = {}
     for entry in entries:
         key = decode_text(entry.key)
-        result[key] = _named_type(key, _read_value(entry.value))
+        result[key] = named_value(key, _read_value(entry.value))
     return result
 
 
-def _named_type(key: str, value: AttrValue) -> AttrValue:
+def named_value(key: str, value: AttrValue) -> AttrValue:
+    """Returns an attribute's value as it is, the number or name of a type under the keys that hold one as a dtype."""
     if key in TYPE_KEYS and type(value) is int:
         return RUNTIME_TYPES.get(value, value)
     if key.endswith("data_type") and isinstance(value, str) and value.startswith("DT_"):
@@ -73,7 +74,7 @@ def _read_value(value: Message) -> AttrValue:
 def _read_plain(kind: str, content: Message) -> AttrValue:
     """One value of a kind that may stand alone or in a list."""
     if kind in ("s", "expression"):
-        return _text_or_bytes(content)
+        return text_value(content)
     if kind == "dt":
         return RUNTIME_TYPES.get(content, content)
     if kind in ("func", "na"):
@@ -89,7 +90,8 @@ def _read_plain(kind: str, content: Message) -> AttrValue:
     return result
 
 
-def _text_or_bytes(raw: bytes) -> str | bytes:
+def text_value(raw: bytes) -> str | bytes:
+    """Returns the text behind bytes, UTF-8 or GBK, and the bytes themselves where they are neither."""
     for encoding in ("utf-8", "gbk"):
         try:
             return raw.decode(encoding)
@@ -115,7 +117,7 @@ def _unwrap(value: AttrValue) -> AttrValue:
 def read_descriptor(content: Message) -> dict[str, AttrValue]:
     """Returns a tensor descriptor that is an attribute's value: dtype, shape, format, sizes, attrs."""
     return {
-        "dtype": device_dtype(DUMP_TYPES.get(content.dtype, f"type_{content.dtype}")),
+        "dtype": descriptor_dtype(content),
         "shape": tuple(content.shape.dim),
         "format": decode_text(content.layout),
         "size": content.size,
@@ -123,6 +125,16 @@ def read_descriptor(content: Message) -> dict[str, AttrValue]:
         "data_offset": content.data_offset,
         "attrs": read_attrs(content.attr),
     }
+
+
+def descriptor_dtype(content: Message) -> str:
+    """Returns the dtype name of a descriptor.
+
+    A number without a name is ``type_<number>``, a name without a number itself in lower case.
+    """
+    if content.dtype_name:
+        return decode_text(content.dtype_name).removeprefix("DT_").lower()
+    return device_dtype(DUMP_TYPES.get(content.dtype, f"type_{content.dtype}"))
 
 
 def write_attrs(entries: Message, attrs: Mapping[str, AttrValue]) -> None:

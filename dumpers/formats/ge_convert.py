@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
-from dumpers.formats.enums import DUMP_NUMBER_OF, DUMP_TYPES, device_dtype
-from dumpers.formats.ge_attrs import decode_text, encode_text, read_attrs, write_attrs
+from dumpers.formats.enums import DUMP_NUMBER_OF
+from dumpers.formats.ge_attrs import decode_text, descriptor_dtype, encode_text, read_attrs, write_attrs
 from dumpers.formats.lowfloat import decoded_dtype, stored_bytes
 from dumpers.formats.raw import element_count
 from dumpers.formats.schema import Message, ge_message
-from dumpers.graph import AttrValue, Graph, Op, Port, Source
+from dumpers.graph import SUBGRAPHS, AttrValue, Graph, Op, Port, Source
 
 _LOG = logging.getLogger(__name__)
 
@@ -20,13 +21,98 @@ RESERVED_FORMAT: Final = "FORMAT_RESERVED"
 """Layout of an absent optional input."""
 
 _UNKNOWN_RANK: Final = -2
-_SUBGRAPHS: Final = "subgraph_name"
+_SLOT_DIGITS: Final = 9
+
+KNOWN_BYTES: Final = 4096
+"""A longer block is not looked up: it will not occur again."""
+
+_KNOWN_BLOCKS: Final = 1 << 15
+_Value = TypeVar("_Value")
 
 
-def graphs_of(model: Message, path: Path) -> list[Graph]:
-    """Returns the graphs of a model in the order of the file; a graph has the model's attributes below its own."""
-    shared = read_attrs(model.attr)
-    return [_read_graph(graph, shared, path) for graph in model.graph]
+@dataclass
+class GraphParts:
+    """A graph while its file is read.
+
+    Attributes:
+        name: As stored.
+        ops: In the order of the file; a name may occur twice.
+        attrs: The model's below the graph's own.
+    """
+
+    name: bytes = b""
+    ops: list[Op] = field(default_factory=list)
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+
+
+def model_attrs(model: Message) -> dict[str, AttrValue]:
+    """Returns a model's attributes; its name and versions, where it has them, are among them as ``model_...``."""
+    stated: dict[str, AttrValue] = {
+        "model_name": decode_text(model.name),
+        "model_version": model.version,
+        "model_custom_version": decode_text(model.custom_version),
+    }
+    return {key: value for key, value in stated.items() if value} | read_attrs(model.attr)
+
+
+def parts_of(model: Message) -> list[GraphParts]:
+    """Returns the graphs of a model in the order of the file."""
+    shared, reader = model_attrs(model), _OpReader()
+    return [
+        GraphParts(graph.name, [reader.op(op) for op in graph.op], {**shared, **read_attrs(graph.attr)})
+        for graph in model.graph
+    ]
+
+
+class _OpReader:
+    """Reads ops; attributes and descriptors that are the same in many ops are read once."""
+
+    def __init__(self) -> None:
+        self._attrs: dict[bytes, dict[str, AttrValue]] = {}
+        self._ports: dict[bytes, Port] = {}
+
+    def op(self, message: Message) -> Op:
+        attrs: dict[str, AttrValue] = {}
+        for entry in message.attr:
+            attrs.update(self._attr(entry))
+        inputs = tuple(self._port(port) for port in message.input_desc)
+        outputs = tuple(self._port(port) for port in message.output_desc)
+        return op_of(message, attrs=attrs, input_ports=inputs, output_ports=outputs)
+
+    def _attr(self, entry: Message) -> dict[str, AttrValue]:
+        raw = entry.SerializeToString()
+        if len(raw) > KNOWN_BYTES:
+            return read_attrs([entry])
+        if raw not in self._attrs:
+            make_room(self._attrs)
+            self._attrs[raw] = read_attrs([entry])
+        return self._attrs[raw]
+
+    def _port(self, descriptor: Message) -> Port:
+        raw = descriptor.SerializeToString()
+        if raw not in self._ports:
+            make_room(self._ports)
+            self._ports[raw] = port_of(descriptor)
+        return self._ports[raw]
+
+
+def make_room(known: dict[bytes, _Value]) -> None:
+    """Empties a look-up of what was read before it gets too large."""
+    if len(known) >= _KNOWN_BLOCKS:
+        known.clear()
+
+
+def graphs_of(parts: Sequence[GraphParts], path: Path) -> list[Graph]:
+    """Returns the graphs of one file, each with the others in reach of the ops that call them."""
+    library: dict[str, Graph] = {}
+    graphs = []
+    for part in parts:
+        graph = _named_ops(part, path, library)
+        if graph.name in library:
+            _LOG.warning("%s: holds several graphs named %r; calls go to the last one", path, graph.name)
+        library[graph.name] = graph
+        graphs.append(graph)
+    return graphs
 
 
 def computing_graph(graphs: Sequence[Graph]) -> Graph:
@@ -34,18 +120,23 @@ def computing_graph(graphs: Sequence[Graph]) -> Graph:
     return max(graphs, key=len)
 
 
-def _read_graph(graph: Message, shared: dict[str, AttrValue], path: Path) -> Graph:
-    ops: dict[str, Op] = {}
-    for message in graph.op:
-        op = _read_op(message)
-        if op.name in ops:
-            _LOG.warning("%s: op %s occurs twice in graph %s; the last one is used", path, op.name, graph.name)
-        ops[op.name] = op
-    attrs = {**shared, **read_attrs(graph.attr)}
-    return Graph(name=decode_text(graph.name), ops=ops, kind="ge", path=path, attrs=attrs)
+def _named_ops(part: GraphParts, path: Path, library: Mapping[str, Graph]) -> Graph:
+    ops = {op.name: op for op in part.ops}
+    name = decode_text(part.name)
+    if len(ops) < len(part.ops):
+        seen: set[str] = set()
+        twice = next(op.name for op in part.ops if op.name in seen or seen.add(op.name))  # type: ignore[func-returns-value]
+        _LOG.warning(
+            "%s: graph %r: %d ops have a name that another one has (first %r); the last of each name is used",
+            path, name, len(part.ops) - len(ops), twice,
+        )  # fmt: skip
+    return Graph(name=name, ops=ops, kind="ge", path=path, attrs=part.attrs, library=library)
 
 
-def _read_op(message: Message) -> Op:
+def op_of(
+    message: Message, *, attrs: dict[str, AttrValue], input_ports: tuple[Port, ...], output_ports: tuple[Port, ...]
+) -> Op:
+    """Returns an op from its message and what was read of its attributes and descriptors."""
     inputs: list[Source] = []
     controls: list[str] = []
     for raw in message.input:
@@ -54,16 +145,15 @@ def _read_op(message: Message) -> Op:
             controls.append(producer)
         else:
             inputs.append(Source(producer, slot))
-    attrs = read_attrs(message.attr)
     if len(message.subgraph_name):
-        attrs[_SUBGRAPHS] = tuple(decode_text(name) for name in message.subgraph_name)
+        attrs[SUBGRAPHS] = tuple(decode_text(name) for name in message.subgraph_name)
     return Op(
         name=decode_text(message.name),
         type=decode_text(message.type),
         inputs=tuple(inputs),
         control_inputs=tuple(controls),
-        input_ports=tuple(_read_port(port) for port in message.input_desc),
-        output_ports=tuple(_read_port(port) for port in message.output_desc),
+        input_ports=input_ports,
+        output_ports=output_ports,
         attrs=attrs,
         id=message.id,
         stream_id=message.stream_id,
@@ -73,13 +163,14 @@ def _read_op(message: Message) -> Op:
 def _split_edge(text: str) -> tuple[str, int]:
     """``producer:slot`` split at the last colon; an empty text is an absent input, no number means output 0."""
     producer, colon, slot = text.rpartition(":")
-    if colon and slot.removeprefix("-").isdigit():
+    if colon and (slot == "-1" or (slot.isdigit() and slot.isascii() and len(slot) <= _SLOT_DIGITS)):
         return producer, int(slot)
     return text, 0
 
 
-def _read_port(message: Message) -> Port:
-    dtype = device_dtype(DUMP_TYPES.get(message.dtype, f"type_{message.dtype}"))
+def port_of(message: Message) -> Port:
+    """Returns what a tensor descriptor says about an input or output."""
+    dtype = descriptor_dtype(message)
     layout = decode_text(message.layout)
     shape: tuple[int, ...] | None = tuple(message.shape.dim)
     absent = dtype == "undefined" and layout == RESERVED_FORMAT and not shape
@@ -121,7 +212,7 @@ def _write_op(message: Message, op: Op, graph: Graph) -> None:
     for name in op.control_inputs:
         message.input.append(encode_text(f"{name}:-1"))
     attrs = dict(op.attrs)
-    subgraphs = attrs.pop(_SUBGRAPHS, ())
+    subgraphs = attrs.pop(SUBGRAPHS, ())
     if isinstance(subgraphs, (tuple, list)):
         message.subgraph_name.extend(encode_text(str(name)) for name in subgraphs)
     write_attrs(message.attr, attrs)

@@ -9,16 +9,16 @@ from typing import Final
 
 from dumpers.errors import DataError
 from dumpers.formats.atomic import atomic_file
-from dumpers.formats.ge_convert import computing_graph, graphs_of, model_of
-from dumpers.formats.ge_json import model_from_json, model_to_json
-from dumpers.formats.ge_model import is_model_container, model_bytes
-from dumpers.formats.schema import Message, decode_error, ge_message
+from dumpers.formats.file_view import mapped
+from dumpers.formats.ge_convert import GraphParts, computing_graph, graphs_of, model_of, parts_of
+from dumpers.formats.ge_json import model_to_json, read_json_graphs
+from dumpers.formats.ge_model import is_model_container, read_model
+from dumpers.formats.ge_text import read_text_graphs
+from dumpers.formats.proto_text import Buffer
 from dumpers.graph import Graph
 
-# Kernel binaries and weights: one very long line each. Nobody reads them, and parsing them costs minutes.
-_BULK: Final = re.compile(rb'(?m)^(\s*(?:bt|data|cmps_tab): ")[^\n]{4096,}"[ \t\r]*$')
-_BARE_GRAPH: Final = re.compile(rb"(?m)^op\s*[:{<]")
-_MODEL: Final = re.compile(rb"(?m)^graph\s*[:{<]")
+_CONTROL: Final = re.compile(rb"[\0-\x08\x0e-\x1f]")
+"""Bytes that text has in escaped form only, and that every message has among its field tags."""
 
 
 def read_ge_text(path: Path) -> Graph:
@@ -29,7 +29,7 @@ def read_ge_text(path: Path) -> Graph:
     Raises:
         DataError: no such file, or no graph in it.
     """
-    return computing_graph(_graphs(Path(path), _parse_text))
+    return computing_graph(_graphs(Path(path), read_text_graphs))
 
 
 def read_ge_json(path: Path) -> Graph:
@@ -38,7 +38,7 @@ def read_ge_json(path: Path) -> Graph:
     Raises:
         DataError: no such file, or no graph in it.
     """
-    return computing_graph(_graphs(Path(path), model_from_json))
+    return computing_graph(_graphs(Path(path), _json_graphs))
 
 
 def read_ge_model(path: Path) -> Graph:
@@ -47,16 +47,18 @@ def read_ge_model(path: Path) -> Graph:
     Raises:
         DataError: no such file, or no graph in it.
     """
-    return computing_graph(_graphs(Path(path), _parse_binary))
+    return computing_graph(_graphs(Path(path), _binary_graphs))
 
 
 def read_ge_graphs(path: Path) -> list[Graph]:
     """Reads all graphs of a file in any of the three forms, in the order of the file.
 
+    Graphs of the same name are all kept; ops that call this name call the last.
+
     Raises:
         DataError: no such file, or no graph in it.
     """
-    return _graphs(Path(path), _parse_any)
+    return _graphs(Path(path), _any_graphs)
 
 
 def write_ge_text(graph: Graph, path: Path) -> None:
@@ -85,49 +87,28 @@ def write_ge_json(graph: Graph, path: Path) -> None:
         file.write(content)
 
 
-def _graphs(path: Path, parse: Callable[[bytes], Message]) -> list[Graph]:
-    try:
-        raw = path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    try:
-        model = parse(raw)
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-    graphs = graphs_of(model, path)
+def _graphs(path: Path, read: Callable[[Buffer], list[GraphParts]]) -> list[Graph]:
+    with mapped(path) as data:
+        try:
+            graphs = graphs_of(read(data), path)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
     if not any(len(graph) for graph in graphs):
         raise DataError(f"{path}: holds no device graph; give a ge_proto_*_Build.txt or its .json")
     return graphs
 
 
-def _parse_any(raw: bytes) -> Message:
-    start = raw[:256].lstrip()
-    if start[:1] in (b"{", b"["):
-        return model_from_json(raw)
-    if is_model_container(raw) or b"\0" in raw[:4096]:
-        return _parse_binary(raw)
-    return _parse_text(raw)
+def _any_graphs(data: Buffer) -> list[GraphParts]:
+    if data[:256].lstrip()[:1] in (b"{", b"["):
+        return _json_graphs(data)
+    if is_model_container(data) or _CONTROL.search(data[:4096]):
+        return _binary_graphs(data)
+    return read_text_graphs(data)
 
 
-def _parse_text(raw: bytes) -> Message:
-    from google.protobuf import text_format
-
-    text = _BULK.sub(rb'\1"', raw)
-    if not text.isascii():  # inside strings only; octal escapes keep the bytes whatever their encoding
-        text = re.sub(rb"[\x80-\xff]", lambda match: f"\\{match[0][0]:03o}".encode(), text)
-    model = ge_message()
-    target = model.graph.add() if _BARE_GRAPH.search(text) and not _MODEL.search(text) else model
-    try:
-        text_format.Merge(text.decode("ascii"), target, allow_unknown_field=True)
-    except (text_format.ParseError, ValueError, RecursionError) as error:
-        raise DataError(f"is not the text of a device graph, or was cut off: line {error}") from error
-    return model
+def _json_graphs(data: Buffer) -> list[GraphParts]:
+    return read_json_graphs(data[:])
 
 
-def _parse_binary(raw: bytes) -> Message:
-    model = ge_message()
-    try:
-        model.ParseFromString(model_bytes(raw))
-    except decode_error() as error:
-        raise DataError("is not a compiled model, or was cut off") from error
-    return model
+def _binary_graphs(data: Buffer) -> list[GraphParts]:
+    return parts_of(read_model(data))

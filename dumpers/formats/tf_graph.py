@@ -1,4 +1,4 @@
-"""TensorFlow graphs: GraphDef, binary or text, and the graph inside a ``.meta`` file. No TensorFlow needed."""
+"""TensorFlow graphs and their functions, without TensorFlow: GraphDef, MetaGraphDef (``.meta``), binary and text."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ from pathlib import Path
 from typing import Final
 
 from dumpers.errors import DataError
+from dumpers.formats.damage import broken_at
 from dumpers.formats.enums import tf_dtype
+from dumpers.formats.file_view import mapped
+from dumpers.formats.proto_text import Buffer, TextError, TextParser, line_number
 from dumpers.formats.schema import Message, decode_error, tf_message
+from dumpers.formats.tf_outputs import OutputSlots
 from dumpers.formats.tf_tensor import proto_array, proto_shape
 from dumpers.formats.wire import WireError, fields
 from dumpers.graph import AttrValue, Graph, Op, Port, Source
@@ -17,41 +21,46 @@ from dumpers.graph import AttrValue, Graph, Op, Port, Source
 MAX_VALUES: Final = 1024
 """A constant with more elements is described by dtype and shape only."""
 
-_TEXT: Final = re.compile(rb"\A\s*(?:#[^\n]*\n\s*)*(?:node|library|versions|version|graph_def|meta_info_def)\s*[:{<\d]")
+_TEXT: Final = re.compile(
+    rb"\A\s*(?:#[^\n]*\n\s*)*(?:node|library|versions|version|graph_def|meta_info_def|saver_def|collection_def"
+    rb"|signature_def|saved_model_schema_version|meta_graphs)\s*[:{<\d]"
+)
 _META_TEXT: Final = re.compile(rb"(?m)^(?:graph_def|meta_info_def)\s*[:{<]")
+_SLOT_DIGITS: Final = 9
 
 
 def read_graph_def(path: Path) -> Graph:
-    """Reads the main graph of a GraphDef or MetaGraphDef. Ops keep the order of the file.
+    """Reads the main graph of a GraphDef, a MetaGraphDef or a SavedModel. Ops keep the order of the file.
 
     Attributes are plain Python: dtypes as names, shapes as tuples (None for unknown rank), functions and tensors as
-    dicts; a tensor has its ``values`` (flat) if it is not larger than :data:`MAX_VALUES`. Names of library functions
-    are the graph attribute ``functions``; :func:`read_functions` gives their bodies.
+    dicts; a tensor has its ``values`` (flat) if it is not larger than :data:`MAX_VALUES`. Functions are in the graph's
+    ``library``, their names in its attribute ``functions``. For a MetaGraphDef see :func:`meta_graph`; of a SavedModel
+    with several graphs the one with most ops is taken.
 
     Raises:
         DataError: no such file, or no TensorFlow graph in it.
     """
     path = Path(path)
-    graph = _load(path)
-    attrs: dict[str, AttrValue] = {
-        "producer": graph.versions.producer,
-        "functions": tuple(_text(function.signature.name) for function in graph.library.function),
-    }
-    return Graph(name=path.stem, ops=read_ops(graph.node), kind="tf", path=path, attrs=attrs)
+    with mapped(path) as data:
+        from dumpers.formats.saved_model import is_saved_model_data, saved_graphs
+
+        try:
+            if is_saved_model_data(data):
+                return max(saved_graphs(data, path), key=len)
+            meta = _parse(data)
+        except DataError as error:
+            raise DataError(f"{path}: {error}") from error
+    return meta_graph(meta, path, path.stem)
 
 
 def read_functions(path: Path) -> Mapping[str, Graph]:
-    """Reads the bodies of a graph's library functions; a slot counts within the producer's named output.
+    """Reads the bodies of a graph's library functions.
 
     Raises:
         DataError: no such file, or no TensorFlow graph in it.
     """
-    path = Path(path)
-    result = {}
-    for function in _load(path).library.function:
-        name = _text(function.signature.name)
-        result[name] = Graph(name=name, ops=read_ops(function.node_def), kind="tf", path=path)
-    return result
+    library = read_graph_def(path).library
+    return {name: graph for name, graph in library.items() if name}
 
 
 def looks_like_graph_text(raw: bytes) -> bool:
@@ -65,45 +74,118 @@ def graph_from_bytes(raw: bytes) -> Message:
     Raises:
         DataError: they are none.
     """
-    if not raw.strip():
+    return _parse(raw).graph_def
+
+
+def meta_graph(meta: Message, path: Path, name: str) -> Graph:
+    """Returns the graph of a MetaGraphDef message, with its functions in the library.
+
+    Graph attributes where the file has them: ``tags``, ``tensorflow_version``, ``collections`` (names, with the nodes
+    of collections of nodes), ``saver`` (its tensors and op), ``signatures`` (tensors by name).
+    """
+    definition = meta.graph_def
+    slots = OutputSlots(
+        [*meta.meta_info_def.stripped_op_list.op, *(function.signature for function in definition.library.function)]
+    )
+    library: dict[str, Graph] = {}
+    for function in definition.library.function:
+        graph = _function(function, slots, path, library)
+        library[graph.name] = graph
+    attrs: dict[str, AttrValue] = {
+        "producer": definition.versions.producer,
+        "functions": tuple(library),
+        **_meta_attrs(meta),
+    }
+    main = Graph(name=name, ops=read_ops(definition.node), kind="tf", path=path, attrs=attrs, library=library)
+    library[""] = main
+    return main
+
+
+def _function(function: Message, slots: OutputSlots, path: Path, library: Mapping[str, Graph]) -> Graph:
+    ops = read_ops(function.node_def, slots)
+    returned = {_text(entry.key): _text(entry.value) for entry in function.ret}
+    names = [_text(argument.name) for argument in function.signature.output_arg]
+    return Graph(
+        name=_text(function.signature.name),
+        ops=ops,
+        kind="tf",
+        path=path,
+        arguments=tuple(_text(argument.name) for argument in function.signature.input_arg),
+        results=tuple(_source(returned.get(name, ""), ops, slots) for name in names),
+        library=library,
+    )
+
+
+def _meta_attrs(meta: Message) -> dict[str, AttrValue]:
+    info, saver = meta.meta_info_def, meta.saver_def
+    result: dict[str, AttrValue] = {}
+    if info.tags:
+        result["tags"] = tuple(_text(tag) for tag in info.tags)
+    if info.tensorflow_version:
+        result["tensorflow_version"] = _text(info.tensorflow_version)
+    if meta.collection_def:
+        result["collections"] = {
+            _text(entry.key): tuple(_text(node) for node in entry.value.node_list.value)
+            for entry in meta.collection_def
+        }
+    if saver.filename_tensor_name or saver.restore_op_name:
+        result["saver"] = {
+            "filename_tensor": _text(saver.filename_tensor_name),
+            "save_tensor": _text(saver.save_tensor_name),
+            "restore_op": _text(saver.restore_op_name),
+        }
+    if meta.signature_def:
+        result["signatures"] = {_text(entry.key): _signature(entry.value) for entry in meta.signature_def}
+    return result
+
+
+def _signature(signature: Message) -> AttrValue:
+    return {
+        "method": _text(signature.method_name),
+        "inputs": {_text(entry.key): _text(entry.value.name) for entry in signature.inputs},
+        "outputs": {_text(entry.key): _text(entry.value.name) for entry in signature.outputs},
+    }
+
+
+def _parse(data: Buffer) -> Message:
+    """Returns a MetaGraphDef; a plain GraphDef is put into an empty one."""
+    if not data[:4096].strip() and not data[:].strip():
         raise DataError("is empty")
-    graph = _parse_text(raw) if looks_like_graph_text(raw) else _parse_binary(raw)
-    if not len(graph.node) and not len(graph.library.function):
+    meta = parse_text(data, "MetaGraphDef") if looks_like_graph_text(data[:65536]) else _parse_binary(data[:])
+    if not len(meta.graph_def.node) and not len(meta.graph_def.library.function):
         raise DataError("holds no TensorFlow graph")
-    return graph
+    return meta
 
 
-def _load(path: Path) -> Message:
+def parse_text(data: Buffer, kind: str) -> Message:
+    """Returns a message of a text; a GraphDef where a MetaGraphDef is wanted is put into an empty one.
+
+    Raises:
+        DataError: it is no such text, or was cut off; the message says where.
+    """
+    message = tf_message(kind)
+    plain = kind == "MetaGraphDef" and not _META_TEXT.search(data)
     try:
-        return graph_from_bytes(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
-    except DataError as error:
-        raise DataError(f"{path}: {error}") from error
-
-
-def _parse_text(raw: bytes) -> Message:
-    from google.protobuf import text_format
-
-    if not raw.isascii():
-        raw = re.sub(rb"[\x80-\xff]", lambda match: f"\\{match[0][0]:03o}".encode(), raw)
-    meta = bool(_META_TEXT.search(raw))
-    message = tf_message("MetaGraphDef" if meta else "GraphDef")
-    try:
-        text_format.Merge(raw.decode("ascii"), message, allow_unknown_field=True)
-    except (text_format.ParseError, ValueError, RecursionError) as error:
-        raise DataError(f"is not the text of a TensorFlow graph, or was cut off: line {error}") from error
-    return message.graph_def if meta else message
+        if plain:
+            TextParser(data, "tf").message(message.graph_def, "GraphDef", 0)
+        else:
+            TextParser(data, "tf").message(message, kind, 0)
+    except TextError as error:
+        place = f"line {line_number(data, error.offset)}, byte {error.offset}"
+        raise DataError(f"is not the text of a TensorFlow graph, or was cut off: {place}: {error.reason}") from error
+    return message
 
 
 def _parse_binary(raw: bytes) -> Message:
+    message = tf_message("MetaGraphDef")
+    target = message.graph_def
     try:
-        meta = _is_meta(raw)
-        message = tf_message("MetaGraphDef" if meta else "GraphDef")
-        message.ParseFromString(raw)
+        target = message if _is_meta(raw) else target
+        target.ParseFromString(raw)
     except (decode_error(), WireError) as error:
-        raise DataError("is not a TensorFlow graph, or was cut off") from error
-    return message.graph_def if meta else message
+        where = broken_at(raw, len(raw), target)
+        raise DataError(f"is not a TensorFlow graph, or was cut off {where}; save it again") from error
+    return message
 
 
 def _is_meta(raw: bytes) -> bool:
@@ -124,38 +206,40 @@ def _text(raw: bytes) -> str:
     return raw.decode("utf-8", "backslashreplace")
 
 
-def read_ops(nodes: Iterable[Message]) -> dict[str, Op]:
-    """Returns the ops of ``NodeDef`` messages by name."""
+def read_ops(nodes: Iterable[Message], slots: OutputSlots | None = None) -> dict[str, Op]:
+    """Returns the ops of ``NodeDef`` messages by name.
+
+    Args:
+        nodes: The messages.
+        slots: Tells the slots of named outputs, which inputs inside functions have.
+    """
+    parsed = {_text(node.name): node for node in nodes}
+    attrs = {name: {_text(entry.key): read_attr(entry.value) for entry in node.attr} for name, node in parsed.items()}
+    bare = {name: Op(name, _text(node.op), attrs=attrs[name]) for name, node in parsed.items()}
     ops = {}
-    for index, node in enumerate(nodes):
-        inputs: list[Source] = []
-        controls: list[str] = []
-        for raw in node.input:
-            text = _text(raw)
-            if text.startswith("^"):
-                controls.append(text[1:])
-            else:
-                inputs.append(_source(text))
-        attrs = {_text(entry.key): read_attr(entry.value) for entry in node.attr}
-        name = _text(node.name)
+    for index, (name, node) in enumerate(parsed.items()):
+        texts = [_text(raw) for raw in node.input]
         ops[name] = Op(
             name=name,
-            type=_text(node.op),
-            inputs=tuple(inputs),
-            control_inputs=tuple(controls),
-            output_ports=_output_ports(attrs),
-            attrs=attrs,
+            type=bare[name].type,
+            inputs=tuple(_source(text, bare, slots) for text in texts if not text.startswith("^")),
+            control_inputs=tuple(text[1:] for text in texts if text.startswith("^")),
+            output_ports=_output_ports(attrs[name]),
+            attrs=attrs[name],
             id=index,
         )
     return ops
 
 
-def _source(text: str) -> Source:
+def _source(text: str, ops: Mapping[str, Op], slots: OutputSlots | None) -> Source:
     """``op``, ``op:1``, or ``op:output name:1`` inside a function."""
     head, colon, slot = text.rpartition(":")
-    if not (colon and slot.isdigit()):
+    if not (colon and slot.isdigit() and slot.isascii() and len(slot) <= _SLOT_DIGITS):
         return Source(text, 0)
-    return Source(head.partition(":")[0], int(slot))
+    producer, named, output = head.partition(":")
+    op = ops.get(producer)
+    first = slots.first(op.type, output, op.attrs) if slots and named and op else 0
+    return Source(producer, first + int(slot))
 
 
 def _output_ports(attrs: Mapping[str, AttrValue]) -> tuple[Port, ...]:
@@ -189,6 +273,8 @@ def _plain(kind: str, content: Message) -> AttrValue:
             return bytes(content)
     if kind == "type":
         return tf_dtype(content)
+    if kind == "type_name":  # of a type that is newer than our list
+        return _text(content).removeprefix("DT_").lower()
     if kind == "shape":
         return proto_shape(content)
     if kind == "tensor":

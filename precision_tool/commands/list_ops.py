@@ -80,13 +80,8 @@ def _passes(op: Op, args: argparse.Namespace) -> bool:
         args.type in op.type
         and typed_name(args.name) in op.name
         and args.fusion in ",".join(op.pass_names)
-        and args.kernel_name in kernel_name(op)
+        and args.kernel_name in op.kernel_name
     )
-
-
-def kernel_name(op: Op) -> str:
-    """Returns the name of an op's kernel function, empty if the graph does not tell."""
-    return str(op.attrs.get(f"{op.name}_kernelname") or op.attrs.get("_kernelname") or "")
 
 
 # ---------------------------------------------------------------------------------------------------------- ls dump

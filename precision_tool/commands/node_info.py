@@ -112,16 +112,16 @@ def _draw(graph: RunGraph, op: Op, depth: int, workbench: Workbench) -> tuple[li
 
 def describe(graph: RunGraph, op: Op, workbench: Workbench, *, attributes: bool) -> tuple[Panel, dict[str, Any]]:
     """Returns the panel of one op in one graph, and the same as data."""
-    from precision_tool.commands.list_ops import kernel_name
     from precision_tool.tensor_text import record_data
 
     dumped = _device_tensors(graph, op, workbench)
     reference = _reference_tensors(op, workbench)
-    lines = [f"Op(Type/Name): [{op.type}] {op.name}", f"ID: {op.id}", f"KernelName: {kernel_name(op)}"]
-    lines.append(f"KernelLibName: {op.attrs.get('_ge_attr_op_kernel_lib_name') or ''}")
+    lines = [f"Op(Type/Name): [{op.type}] {op.name}", f"ID: {op.id}", f"KernelName: {op.kernel_name}"]
+    lines.append(f"KernelLibName: {op.kernel_lib}")
     lines.append(f"GraphName: {graph.graph.name}")
     if op.pass_names:
-        lines.append(f"PassName: {','.join(op.pass_names)}")
+        undone = "" if op.applied_passes else " (undone by the compiler: fusion_failed)"
+        lines.append(f"PassName: {','.join(op.pass_names)}{undone}")
     if op.attrs.get("_datadump_original_op_names"):
         lines.append(f"OriginalOp: {', '.join(op.originals)}")
     if attributes:
@@ -137,7 +137,7 @@ def describe(graph: RunGraph, op: Op, workbench: Workbench, *, attributes: bool)
         "name": op.name,
         "type": op.type,
         "id": op.id,
-        "kernel": kernel_name(op),
+        "kernel": op.kernel_name,
         "passes": list(op.pass_names),
         "originals": list(op.originals),
         "inputs": [_port_data(p) | {"producer": s.op, "slot": s.slot} for p, s in _pairs(op)],
@@ -172,13 +172,26 @@ def _outer_producer(graph: Graph, op: Op) -> str:
     index = op.attrs.get("_parent_node_index")
     if op.type != "Data" or not isinstance(index, int):
         return ""
-    return f"(input {index} of the op that calls {graph.name})"
+    sources = [(call, call.source_of(op.name)) for call in graph.callers]
+    known = [f"{source.op}:{source.slot} (input {index} of {call.op.name})" for call, source in sources if source]
+    return ", ".join(known) or f"(input {index} of the op that calls {graph.name})"
 
 
 def _output_lines(graph: Graph, op: Op) -> list[str]:
     lines = ["Output: -[index][dtype][format]shape value_range shape_range origin_shape [consumers]"]
     for slot, port in enumerate(op.output_ports):
         lines.append(f" -[{slot}]{_port_text(port)} [{', '.join(_readers(graph, op, slot))}]")
+    return lines + _inner_results(graph, op)
+
+
+def _inner_results(graph: Graph, op: Op) -> list[str]:
+    """Where the outputs of an op that calls sub-graphs come from inside them."""
+    lines = []
+    for call in graph.calls(op.name):
+        for slot in range(max(len(op.output_ports), 1)):
+            source = call.result_of(slot)
+            if source is not None:
+                lines.append(f" -[{slot}] from {source.op}:{source.slot} in {call.graph.name} ({call.role})")
     return lines
 
 

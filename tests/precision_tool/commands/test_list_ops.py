@@ -77,3 +77,27 @@ def test_real_sample_graph(shared_data, tmp_path, ask) -> None:
     assert (types["Const"], types["TransData"]) == (17, 7)
     ops = ask("ls -f Tbe", tmp_path).data["runs"]["debug_0"]["ops"]
     assert sorted(op["type"] for op in ops) == ["Conv2DBackpropInputD", "MatMulV2", "MatMulV2"]
+
+
+def test_a_damaged_graph_spoils_itself_only(data, ask) -> None:
+    """The other graph and the dump are still shown; the answer names the file, and says that data were unreadable."""
+    folder = data.root / "precision_data/npu/debug_0/graph"
+    whole = ask("ls", data.root).blocks[0].rows
+    bad = folder / "ge_proto_00000077_graph_9_Build.txt"
+    bad.write_text('graph {\n  op {\n    name: "a"')
+    for line in ("ls", "ls dump", "ni dense/Relu", "nan"):
+        result = ask(line, data.root)
+        assert result.exit_code == 3, line
+        assert [text for text in result.problems if bad.name in text] == list(result.problems), line
+        assert next(iter(result.problems)) in result.notes
+    assert ask("ls", data.root).blocks[0].rows == whole
+
+
+def test_of_damaged_graphs_alone_the_error_is_told(data, ask) -> None:
+    for path in (data.root / "precision_data/npu/debug_0/graph").rglob("ge_proto_*"):
+        path.write_text('graph {\n  op {\n    name: "a"')
+    with pytest.raises(DataError, match=r"ge_proto_.*cut off"):
+        ask("ls", data.root)
+    listed = ask("ls dump", data.root)
+    assert listed.exit_code == 3
+    assert len(listed.blocks[0].rows) == 3

@@ -10,7 +10,7 @@ import pytest
 
 from dumpers.errors import DataError, UsageError
 from dumpers.formats.ge_graph import write_ge_json, write_ge_text
-from dumpers.graph import Graph, Op
+from dumpers.graph import Graph, Op, Port, Source
 from precision_tool.render import plain_lines
 
 FUSED = "dense/MatMuldense/BiasAdd"
@@ -55,6 +55,26 @@ def test_statistics_are_those_of_the_tensors(data, ask) -> None:
     assert dumped["dense/Relu:input:0"]["min"] == data.values["dense/BiasAdd"].min()
     assert op["tf_dump"][0]["max"] == reference.max()
     assert f"[Max: {device.max():.6g}]" in "\n".join(lines_of(result))
+
+
+def test_statistics_dumps_have_the_line_from_their_columns(data, ask) -> None:
+    file = data.file("Relu")
+    file.unlink()
+    file.with_name(file.name + ".csv").write_text(
+        "Input/Output,Index,Data Type,Format,Shape,Max Value,Min Value,Avg Value,Count,Nan Count,"
+        "Negative Inf Count,Positive Inf Count\nOutput,0,DT_FLOAT16,ND,4x2,7.5,-1,0.25,8,1,0,0\n"
+    )
+    result = ask("ni dense/Relu", data.root)
+    lines = lines_of(result)
+    line = lines[lines.index("NpuDumpOutput:") + 2]
+    figures = "[Shape: (4, 2)] [Dtype: float16] [Max: 7.5] [Min: -1] [Mean: 0.25] [NaN: 1]"
+    assert line.startswith(f"  {figures} [statistics only (Relu")
+    (tensor,) = result.data["ops"][0]["npu_dump"]
+    assert (tensor["count"], tensor["nan"], tensor["max"]) == (8, 1, 7.5)
+    found = ask("nan", data.root)
+    origin = found.data["dumps"][0]["origin"]
+    assert (origin["op"], origin["index"], origin["kind"]) == ("dense/Relu", None, "nan")
+    assert "element and value not known" in origin["explanation"][1]
 
 
 def test_reference_of_a_fused_op_is_the_last_member(data, ask) -> None:
@@ -134,6 +154,36 @@ def test_json_beside_an_empty_text_is_read(tmp_path, ask) -> None:
     (folder / "ge_proto_0_Build.txt").touch()
     write_ge_json(Graph("g", {"a": Op("a", "Relu")}, "ge"), folder / "ge_proto_0_Build.txt.json")
     assert ask("ls", tmp_path).data["runs"]["debug_0"]["types"] == {"Relu": 1}
+
+
+def test_sub_graph_and_its_caller_show_each_other(tmp_path, ask) -> None:
+    port = Port("float32", (2,), "ND")
+    main = [
+        Op("x", "Data", output_ports=(port,)),
+        Op("call", "PartitionedCall", (Source("x", 0),), (), (port,), (port,), {"subgraph_name": ("sub",)}),
+    ]
+    sub = [
+        Op("in", "Data", (Source("", 0),), (), (port,), (port,), {"_parent_node_index": 0}),
+        Op("relu", "Relu", (Source("in", 0),), (), (port,), (port,)),
+        Op("sub_Node_Output", "NetOutput", (Source("relu", 0),), (), (port,)),
+    ]
+    text = b""
+    for name, ops in (("main", main), ("sub", sub)):
+        write_ge_text(Graph(name, {op.name: op for op in ops}, "ge"), tmp_path / "part.txt")
+        text += (tmp_path / "part.txt").read_bytes()
+    (tmp_path / "ge_proto_00000001_AfterInfershape.txt").write_bytes(text)
+    ask_about = f"-g {tmp_path / 'ge_proto_00000001_AfterInfershape.txt'}"
+    inner = lines_of(ask(f"ni in {ask_about}", tmp_path))
+    assert any(line.startswith(" -[0][float32]") and line.endswith(" x:0 (input 0 of call)") for line in inner)
+    assert " -[0] from relu:0 in sub (f)" in lines_of(ask(f"ni call {ask_about}", tmp_path))
+
+
+def test_a_pass_that_was_undone_says_so(tmp_path, ask) -> None:
+    op = Op("a", "Add", attrs={"pass_name": "EltwisePass", "fusion_failed": 2})
+    write_ge_text(Graph("g", {"a": op}, "ge"), tmp_path / "g.txt")
+    assert "PassName: EltwisePass (undone by the compiler: fusion_failed)" in lines_of(
+        ask(f"ni a -g {tmp_path / 'g.txt'}", tmp_path)
+    )
 
 
 HOSTILE = ["grads[/red]", "w[bold]", "[@click=app.quit]go[/]", "x\x1b[2J", "right\u202eleft", "two\nlines", "層/卷积"]
