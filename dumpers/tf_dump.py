@@ -21,7 +21,7 @@ from dumpers.formats.atomic import atomic_file
 from dumpers.formats.npy import NpySource, read_npy_header, write_npy
 from dumpers.formats.npy_dir import INDEX_COLUMNS, INDEX_FILE
 from dumpers.formats.tf_record import is_tf_record, read_tf_record
-from dumpers.formats.tfdbg import is_tfdbg_run, read_tfdbg_run
+from dumpers.formats.tfdbg import is_tfdbg_run, read_tfdbg_run, run_steps
 from dumpers.graph import Graph
 from dumpers.names import MAX_FILE_NAME_BYTES, flatten_tf, shorten
 from dumpers.records import Dump, TensorRecord
@@ -42,10 +42,11 @@ class ExtractReport:
 
     Attributes:
         record: The raw record that was extracted.
-        step: Its training step, None where the record does not tell.
+        step: Its training step, None where the record does not tell, or where several runs were extracted.
         files: All files written, the index last.
         skipped: Tensors without a file, each with the reason.
         notes: What the user should know: runs passed over, old files moved aside.
+        steps: Steps of all runs, in order, where all were extracted.
     """
 
     record: Path
@@ -53,6 +54,7 @@ class ExtractReport:
     files: tuple[Path, ...]
     skipped: tuple[tuple[str, str], ...] = ()
     notes: tuple[str, ...] = ()
+    steps: tuple[int, ...] = ()
 
 
 @dataclass
@@ -68,8 +70,8 @@ class _Rows:
             self.skipped.append((f"{record.op}:{record.slot}", record.note or f"no value: {record.dtype}"))
 
 
-def extract(workspace: Workspace, *, allow_incomplete: bool = False) -> ExtractReport:
-    """Fills ``tf/dump`` from the last recorded training step in ``tf/tf_debug``.
+def extract(workspace: Workspace, *, allow_incomplete: bool = False, all_runs: bool = False) -> ExtractReport:
+    """Fills ``tf/dump`` from the last recorded training step in ``tf/tf_debug``, or from all runs there.
 
     Our own records and the run directories of TensorFlow's debugger are read alike; the newest complete training run
     is taken. What an earlier extraction wrote is replaced as a whole; a folder that holds anything else is moved aside
@@ -78,11 +80,16 @@ def extract(workspace: Workspace, *, allow_incomplete: bool = False) -> ExtractR
     Args:
         workspace: Where the data lie.
         allow_incomplete: Take the newest training run even if its record says that something is missing.
+        all_runs: Take every run, initialisers and evaluations included. Time stamps keep the files of a tensor apart,
+            and the index tells the step of each.
 
     Raises:
         DataError: there is no usable record, or the files cannot be written.
     """
-    dump, notes = _last_step(workspace.tf_debug, allow_incomplete=allow_incomplete)
+    if all_runs:
+        dump, notes = _all_runs(workspace.tf_debug)
+    else:
+        dump, notes = _last_step(workspace.tf_debug, allow_incomplete=allow_incomplete)
     target = workspace.tf_dump
     staging = target.parent / f".{target.name}-{os.getpid()}-new"
     try:
@@ -103,7 +110,12 @@ def extract(workspace: Workspace, *, allow_incomplete: bool = False) -> ExtractR
     steps = {record.step for record in dump if record.step is not None}
     notes.extend(f"{problem.path}: {problem.reason}" for problem in dump.problems)
     return ExtractReport(
-        dump.path, max(steps, default=None), (*files, target / INDEX_FILE), tuple(rows.skipped), tuple(notes)
+        dump.path,
+        None if all_runs else max(steps, default=None),
+        (*files, target / INDEX_FILE),
+        tuple(rows.skipped),
+        tuple(notes),
+        tuple(sorted(steps)) if all_runs else (),
     )
 
 
@@ -115,6 +127,28 @@ def recorded_runs(folder: Path) -> list[Path]:
         return []
     runs = [(int(match[1]), int(match[2]), name) for name in names if (match := _RUN.match(name))]
     return [folder / name for _, _, name in sorted(runs, reverse=True)]
+
+
+def _all_runs(folder: Path) -> tuple[Dump, list[str]]:
+    """All readable runs as one dump, oldest first."""
+    dumps: list[Dump] = []
+    passed: list[str] = []
+    for run in reversed(recorded_runs(folder)):
+        try:
+            dumps.append(_read_run(run))
+        except DataError as error:
+            passed.append(f"passed over: {error}")
+    if not dumps:
+        raise DataError(f"{folder}: {'; '.join(passed[:_SHOWN]) if passed else 'no recorded run; record a step first'}")
+    foreign = [dump.path for dump in dumps if not is_tf_record(dump.path)]
+    steps = dict(zip(foreign, run_steps(foreign), strict=True))
+    records = [
+        replace(record, step=steps[dump.path]) if dump.path in steps else record
+        for dump in dumps
+        for record in (_plain_names(dump) if dump.path in steps else dump)
+    ]
+    problems = tuple(problem for dump in dumps for problem in dump.problems)
+    return Dump(folder, tuple(records), problems), [*passed, f"{len(dumps)} runs"]
 
 
 def _last_step(folder: Path, *, allow_incomplete: bool) -> tuple[Dump, list[str]]:
@@ -143,8 +177,11 @@ def _last_step(folder: Path, *, allow_incomplete: bool) -> tuple[Dump, list[str]
             second = _plain_names(dump), list(passed)
     if second is not None:
         return second
-    detail = "; ".join(passed[:_SHOWN]) if passed else "none of them updates a variable (initialisers, evaluations)"
-    raise DataError(f"{folder}: {len(runs)} runs, no complete training step: {detail}; record a step again")
+    detail = "; ".join(passed[:_SHOWN]) if passed else "none of them trains (initialisers, counters, evaluations)"
+    raise DataError(
+        f"{folder}: {len(runs)} runs, no complete training step: {detail}; record a step again, "
+        "or take every run with tf_dump --all-runs"
+    )
 
 
 def _read_run(run: Path) -> Dump:

@@ -15,6 +15,7 @@ from typing import Final, TypeAlias
 from dumpers.dtypes import WITHOUT_VALUE
 from dumpers.errors import DataError
 from dumpers.formats.npy import NpySource
+from dumpers.formats.raw import regular_only
 from dumpers.formats.tf_graph import read_graph_def
 from dumpers.graph import Graph
 from dumpers.records import Dump, Problem, TensorRecord, execution_order
@@ -48,7 +49,8 @@ def read_tf_record(path: Path) -> Dump:
 def _load(folder: Path) -> dict[str, Json]:
     path = folder / RECORD_FILE
     try:
-        tree = json.loads(path.read_bytes())
+        with open(path, "rb", opener=regular_only) as file:
+            tree = json.loads(file.read())
     except FileNotFoundError as error:
         state = (
             "the step was cut off before it was written; run the step again" if folder.is_dir() else "no such folder"
@@ -91,7 +93,7 @@ class _Manifest:
         try:
             return read_graph_def(file)
         except DataError as error:
-            self.problems.append(Problem(file, str(error).removeprefix(f"{file}: ")))
+            self.problems.append(Problem.of(file, error))
             return None
 
     def tensors(self) -> list[TensorRecord]:
@@ -176,7 +178,7 @@ class _Manifest:
             try:
                 header = read_npy_header(file)
             except DataError as error:
-                self.problems.append(Problem(file, str(error).removeprefix(f"{file}: ")))
+                self.problems.append(Problem.of(file, error))
                 return None
             shape, dtype = header.shape, dtype if header.unknown else header.dtype
             source = NpySource(file, None if dtype in WITHOUT_VALUE else dtype)

@@ -16,6 +16,7 @@ from dumpers.capture.record import RunRecord
 from dumpers.capture.talk import SayOnce
 from dumpers.errors import DataError
 from dumpers.formats.registry import read_dump
+from dumpers.formats.schema import tf_message
 from dumpers.tf_dump import extract, recorded_runs
 from dumpers.workspace import Workspace
 
@@ -250,5 +251,53 @@ class TestTensorFlowsOwnRuns:
     def test_without_a_training_run_it_is_refused(self, workspace, stock):
         for what in ("init", "loss"):
             stock(what)
-        with pytest.raises(DataError, match="none of them updates a variable"):
+        with pytest.raises(DataError, match="none of them trains"):
             extract(workspace)
+
+
+def make_tfdbg_run(workspace, name, values, global_step):
+    """Writes a run directory as TensorFlow's debugger does."""
+    run = workspace.tf_debug / name
+    device = run / "_tfdbg_device_,job_localhost"
+    device.mkdir(parents=True)
+    core = tf_message("Event")
+    core.log_message.message = json.dumps({"global_step": global_step}).encode()
+    (run / "_tfdbg_core_metadata_sessionrun00000000000001_5").write_bytes(core.SerializeToString())
+    for op, value in values.items():
+        event = tf_message("Event")
+        tensor = event.summary.value.add(node_name=f"{op}:0:DebugIdentity".encode()).tensor
+        tensor.dtype, tensor.tensor_content = 1, np.float32(value).tobytes()
+        (device / f"{op}_0_DebugIdentity_{int(value)}").write_bytes(event.SerializeToString())
+
+
+@pytest.mark.parametrize(("given", "steps"), [((30, 31), [30, 31]), ((-1, -1), [0, 1])])
+def test_all_runs_of_the_debugger(workspace, given, steps):
+    make_tfdbg_run(workspace, "run_1000_0", {"a": 5.0, "_arg_x_0_1": 7.0}, given[0])
+    make_tfdbg_run(workspace, "run_2000_1", {"a": 6.0}, given[1])
+    report = extract(workspace, all_runs=True)
+    assert (report.step, report.steps, report.record) == (None, tuple(steps), workspace.tf_debug)
+    assert [(row["file"], row["op"], row["step"]) for row in index_rows(workspace)] == [
+        ("a.0.5.npy", "a", str(steps[0])),
+        ("x.0.7.npy", "x", str(steps[0])),
+        ("a.0.6.npy", "a", str(steps[1])),
+    ]
+    assert np.load(workspace.tf_dump / "a.0.6.npy") == 6
+    assert extract(workspace).steps == ()  # the default stays the last training run
+    assert [row["op"] for row in index_rows(workspace)] == ["a"]
+
+
+def test_all_runs_take_our_own_records_too_and_name_what_is_passed_over(workspace):
+    make_record(workspace, [("a", np.float32(1))], start_us=1000, run=1, step=3)
+    make_record(workspace, [("a", np.float32(2))], start_us=2000, run=2, step=4)
+    make_tfdbg_run(workspace, "run_3000_3", {"b": 9.0}, 5)
+    (workspace.tf_debug / "run_4000_4").mkdir()
+    report = extract(workspace, all_runs=True)
+    assert report.steps == (3, 4, 5)
+    assert [(row["op"], row["step"]) for row in index_rows(workspace)] == [("a", "3"), ("a", "4"), ("b", "5")]
+    assert len(report.files) == 4
+    assert any("run_4000_4" in note and note.startswith("passed over") for note in report.notes)
+
+
+def test_all_runs_of_an_empty_folder(workspace):
+    with pytest.raises(DataError, match="no recorded run"):
+        extract(workspace, all_runs=True)

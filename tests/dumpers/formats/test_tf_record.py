@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import ml_dtypes
@@ -147,6 +148,11 @@ def test_no_json(record: Path):
         read_tf_record(record)
 
 
-def test_a_folder_of_runs_names_the_last(record: Path):
-    with pytest.raises(DataError, match=record.name):
+def test_of_several_runs_one_has_to_be_named(record: Path):
+    assert read_dump(record.parent).tensor("scope/add", "output", 0).load().shape == (2, 3)
+    last = record.with_name("run_1700000000000009_2")
+    shutil.copytree(record, last)
+    with pytest.raises(
+        DataError, match=rf"holds 2 recorded runs, not one dump; give one of them, the last is {last.name}"
+    ):
         read_dump(record.parent)
