@@ -2,22 +2,30 @@
 
 Columns are found by name, the two ``DataType`` and ``Address`` by their place after ``NPUDump`` and ``GroundTruth``.
 Files of 2021 name the sides ``LeftOp`` and ``RightOp`` and separate op names by blanks; newer ones ``NPUDump`` and
-``GroundTruth``, separated by commas.
+``GroundTruth``, separated by commas. Any of the metric columns may be missing (the comparator writes those asked for);
+columns that are not known (metrics of the user's own, ``IsNpuOps`` and the like of newer tools) are kept as text.
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
+from typing import Final
 
 from compare.figures import BOTH_EMPTY, BOTH_ZERO, COLUMNS, NON_FINITE_MISMATCH, RIGHT_ZERO, distance_at
 from dumpers.errors import DataError
+from dumpers.formats.raw import regular_only
 
 _RESULT_NAME = re.compile(r"result_(\d+)\.csv")
+_LONGEST_INTEGER: Final = 18
+"""Digits; longer ones are damage, and Python refuses those of thousands."""
+
 _NOTHING = frozenset({"NaN", "*", ""})
 
 
@@ -35,6 +43,10 @@ class ResultRow:
         texts: Column name -> the cell as it stands (``NaN`` = not compared, ``nan`` or ``inf`` = computed so).
         shape: The Shape cell, empty if there is none.
         reason: CompareFailReason, empty if there is none.
+        sequence: OpSequence, the op's number in the graph; None if there is none.
+        overflow: OverFlow: ``YES``, ``NO``, ``NaN`` where it does not apply, empty without the column.
+        left_dtype, right_dtype: The DataType cells, empty if there are none.
+        extra: Columns that are not known here, as they stand.
     """
 
     line: int
@@ -49,6 +61,11 @@ class ResultRow:
     texts: Mapping[str, str]
     shape: str = ""
     reason: str = ""
+    sequence: int | None = None
+    overflow: str = ""
+    left_dtype: str = ""
+    right_dtype: str = ""
+    extra: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cosine(self) -> float | None:
@@ -115,13 +132,17 @@ def read_csv(path: Path) -> ResultFile:
         DataError: it cannot be read or is not a result file.
     """
     try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
+        with open(path, "rb", opener=regular_only) as file:
+            raw = file.read()
     except OSError as error:
         raise DataError(f"cannot read {path}: {error.strerror}") from error
+    if raw[:2] in (b"\xff\xfe", b"\xfe\xff") or b"\0" in raw[:4096]:
+        raise DataError(f"{path} is not a result file: it is binary, or text in UTF-16; save it as CSV in UTF-8")
+    text = raw.decode("utf-8-sig", "replace")
     columns: _Columns | None = None
     rows: list[ResultRow] = []
     problems: list[str] = []
-    reader = csv.reader(text.splitlines(keepends=True))
+    reader = csv.reader(io.StringIO(text, newline=""))
     try:
         for cells in reader:
             if not any(cells):
@@ -139,10 +160,17 @@ def read_csv(path: Path) -> ResultFile:
     return ResultFile(path, tuple(rows), tuple(problems))
 
 
+_SIDES = {"NPUDump": ("GroundTruth", ","), "LeftOp": ("RightOp", " ")}
+_PLAIN = frozenset(
+    {"Index", "OpSequence", "OpType", "TensorIndex", "Shape", "OverFlow", "CompareFailReason", "DataType", "Address"}
+)
+
+
 @dataclass(frozen=True)
 class _Columns:
     """Where the columns of one file are."""
 
+    names: Sequence[str]
     position: Mapping[str, int]
     left: int
     right: int
@@ -152,23 +180,26 @@ class _Columns:
     def of(cls, header: Sequence[str], path: Path) -> _Columns:
         names = [cell.strip() for cell in header]
         position = {name: number for number, name in reversed(list(enumerate(names)))}
-        missing = [name for name in ("Index", "TensorIndex", "CosineSimilarity") if name not in position]
+        if reason := _foreign(position):
+            raise DataError(f"{path} is not a whole-network result file: {reason}")
+        missing = [name for name in ("Index", "TensorIndex") if name not in position]
+        left = next((name for name in _SIDES if name in position), "NPUDump")
+        right, separator = _SIDES[left]
+        missing += [name for name in (left, right) if name not in position]
+        if not missing and not any(name in position for name in COLUMNS) and "CompareFailReason" not in position:
+            missing.append("CosineSimilarity")
         if missing:
+            shown = ", ".join(ascii(name[:40])[1:-1] for name in names[:4])
             raise DataError(
                 f"{path} is not a whole-network result file: no column {', '.join(missing)} "
-                f"(its columns are {', '.join(names[:4])}, ...)"
+                f"(its columns are {shown}, ...)"
             )
-        new = "NPUDump" in position
-        try:
-            left, right = (position[n] for n in (("NPUDump", "GroundTruth") if new else ("LeftOp", "RightOp")))
-        except KeyError as error:
-            raise DataError(f"{path} is not a whole-network result file: no column {error.args[0]}") from error
-        return cls(position, left, right, "," if new else " ")
+        return cls(names, position, position[left], position[right], separator)
 
     @property
     def needed(self) -> int:
         """Cells that a row must have to be of use."""
-        return 1 + max(self.left, self.right, self.position["TensorIndex"], self.position["CosineSimilarity"])
+        return 1 + max(self.left, self.right, self.position["TensorIndex"], self.position.get("CosineSimilarity", 0))
 
     def row(self, cells: Sequence[str], line: int) -> ResultRow:
         op, io, slot = _tensor_index(self._cell(cells, "TensorIndex"))
@@ -186,15 +217,43 @@ class _Columns:
             texts=texts,
             shape=self._cell(cells, "Shape"),
             reason=self._cell(cells, "CompareFailReason"),
+            sequence=_integer(self._cell(cells, "OpSequence")),
+            overflow=self._cell(cells, "OverFlow"),
+            left_dtype=self._after(cells, self.left),
+            right_dtype=self._after(cells, self.right),
+            extra={name: self._cell(cells, name) for name in self._extra},
         )
+
+    @cached_property
+    def _extra(self) -> tuple[str, ...]:
+        known = {*COLUMNS, *_PLAIN, self.names[self.left], self.names[self.right], ""}
+        return tuple(name for name in self.position if name not in known)
 
     def _cell(self, cells: Sequence[str], name: str) -> str:
         number = self.position.get(name)
         return _unguarded(cells[number].strip()) if number is not None and number < len(cells) else ""
 
+    def _after(self, cells: Sequence[str], side: int) -> str:
+        """The DataType that belongs to a side: the first behind it, before the other side or the tensor."""
+        for number in range(side + 1, min(len(self.names), len(cells))):
+            if self.names[number] == "DataType":
+                return cells[number].strip()
+            if self.names[number] != "Address":
+                break
+        return ""
+
     def _names(self, cell: str) -> tuple[str, ...]:
         names = (name.strip() for name in _unguarded(cell.strip()).split(self.separator))
         return tuple(name for name in names if name not in _NOTHING)
+
+
+def _foreign(position: Mapping[str, int]) -> str:
+    """Says what a similar file of another purpose is, empty if it is none that is known."""
+    if "NPU Name" in position and "Bench Name" in position:
+        return "no column Index, TensorIndex; it is a comparison of two PyTorch runs, written by msprobe"
+    if "NPUDumpPath" in position and "GroundTruthPath" in position:
+        return "it is a pairing table (written with -map), which names the files to compare and holds no figures"
+    return ""
 
 
 def _unguarded(cell: str) -> str:
@@ -211,7 +270,7 @@ def _tensor_index(cell: str) -> tuple[str, str, int | None]:
 
 
 def _integer(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() else None
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= _LONGEST_INTEGER else None
 
 
 def _number(text: str) -> float | None:

@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Final, TypeAlias
 
 from dumpers.errors import DataError
+from dumpers.formats.raw import regular_only
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 _KEY: Final = "session_and_graph_id"
+_LARGEST: Final = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -25,6 +27,7 @@ class FusionReport:
         ub_fusion: The same for buffer fusion.
         session_id: Empty if the file does not tell it apart.
         matched: How often each rule's pattern was found, those without effect included.
+        repository_hits: How often a buffer fusion rule was answered from the tuning repository; newest compilers only.
     """
 
     graph_id: str
@@ -32,6 +35,7 @@ class FusionReport:
     ub_fusion: Mapping[str, int]
     session_id: str = ""
     matched: Mapping[str, int] = field(default_factory=dict)
+    repository_hits: Mapping[str, int] = field(default_factory=dict)
 
 
 def read_fusion_result(path: Path) -> list[FusionReport]:
@@ -42,7 +46,10 @@ def read_fusion_result(path: Path) -> list[FusionReport]:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.stat().st_size > _LARGEST:
+            raise DataError(f"{path}: is not a fusion report (more than {_LARGEST} bytes)")
+        with open(path, encoding="utf-8-sig", opener=regular_only) as file:
+            text = file.read()
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except UnicodeDecodeError as error:
@@ -83,22 +90,27 @@ def _reports(tree: dict[str, Json]) -> Iterator[FusionReport]:
 def _report(graph_id: str, session_id: str, tree: dict[str, Json]) -> FusionReport:
     effects: dict[str, dict[str, int]] = {}
     matched: dict[str, int] = {}
+    hits: dict[str, int] = {}
     for section in ("graph_fusion", "ub_fusion"):
         rules = tree.get(section)
         found = effects.setdefault(section, {})
-        for name, counts in rules.items() if isinstance(rules, dict) else ():
+        if rules is not None and not isinstance(rules, dict):
+            raise ValueError(f"{section} is no list of rules")
+        for name, counts in (rules or {}).items():
             if not isinstance(counts, dict):
-                raise ValueError(f"{section} {name}: no counts")
+                raise ValueError(f"{section} {ascii(name)[1:-1]}: no counts")
             effect = _count(counts.get("effect_times"), name)
             matched[name] = matched.get(name, 0) + _count(counts.get("match_times"), name)
+            if "repository_hit_times" in counts:
+                hits[name] = hits.get(name, 0) + _count(counts["repository_hit_times"], name)
             if effect > 0:
                 found[name] = effect
-    return FusionReport(graph_id, effects["graph_fusion"], effects["ub_fusion"], session_id, matched)
+    return FusionReport(graph_id, effects["graph_fusion"], effects["ub_fusion"], session_id, matched, hits)
 
 
 def _count(value: Json, name: str) -> int:
     if value is None:
         return 0
-    if isinstance(value, (int, str)):
-        return int(value)
-    raise ValueError(f"{name}: count {value!r}")
+    if isinstance(value, (int, str)) and not isinstance(value, bool) and (count := int(value)) >= 0:
+        return count
+    raise ValueError(f"{ascii(name)[1:-1]}: count {str(value)[:40]!r}")

@@ -20,17 +20,28 @@ import numpy as np
 from dumpers.dtypes import WITHOUT_VALUE, numpy_dtype
 from dumpers.errors import DataError
 from dumpers.formats.atomic import atomic_file
-from dumpers.formats.raw import bad_shape, element_count
+from dumpers.formats.raw import bad_shape, element_count, regular_only
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from numpy.typing import NDArray
 
-_MAGIC: Final = b"\x93NUMPY"
+MAGIC: Final = b"\x93NUMPY"
 _USUAL_HEADER: Final = 256
 """Bytes read at once; enough for nearly every header."""
 
 _MAX_HEADER: Final = 1 << 16
 """Longest header accepted; real ones have about 100 bytes."""
+
+_TYPE: Final = re.compile(r"[<>|=]?[A-Za-z]{1,12}\d{0,6}(\[\w{1,9}\])?")
+"""Type texts accepted; NumPy itself wraps round at sizes beyond 32 bits, and reads ``f4,f4`` as a structure."""
+
+_MAX_DIMS: Final = 64
+"""More than any NumPy has; beyond, not even the product is worth taking."""
+
+_MAPPED: Final = 1 << 24
+"""Column-major files from this size on are mapped instead of read, so that turning them takes one copy, not two."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +73,54 @@ class NpyHeader:
         size = np.dtype(self.descr).itemsize
         return f"{ {1: 'one', 2: 'two'}.get(size, size) }-byte data of unknown type"
 
+    @property
+    def data_bytes(self) -> int:
+        """How many bytes of data the header claims, exactly."""
+        return element_count(self.shape) * np.dtype(self.descr).itemsize
+
+    def target(self, dtype: str | None, where: str) -> np.dtype[np.generic]:
+        """Returns the dtype of the elements as they are to be understood.
+
+        Args:
+            dtype: What raw data are (or what data labelled float16 really are), or the dtype they must have.
+            where: Of the file, for messages.
+
+        Raises:
+            DataError: raw data and nobody says what they are, or another dtype than promised.
+        """
+        stored = np.dtype(self.descr)
+        if dtype is None or dtype == self.dtype:
+            if self.unknown:
+                raise DataError(f"{where}: {self.unknown}; say which, for example dtype bfloat16")
+            return stored
+        if dtype in WITHOUT_VALUE:
+            raise DataError(f"{where}: has dtype {self.dtype}, its index says {dtype}")
+        try:
+            wanted = numpy_dtype(dtype)
+        except ValueError as error:
+            raise DataError(f"{where}: {error}") from error
+        relabelled = self.dtype == "float16" and dtype == "bfloat16"
+        if (stored.kind == "V" or relabelled) and wanted.itemsize == stored.itemsize:
+            return wanted
+        raise DataError(f"{where}: holds {self.unknown or self.dtype}, which is not {dtype}")
+
+    def array(self, raw: NDArray[np.generic], dtype: str | None, where: str) -> NDArray[np.generic]:
+        """Returns the tensor, native byte order, row-major and read-only, of its elements in stored order.
+
+        Raises:
+            DataError: see :meth:`target`.
+        """
+        target = self.target(dtype, where)
+        stored = np.dtype(self.descr)
+        array = raw.view(stored).reshape(self.shape, order="F" if self.fortran else "C")
+        if target != stored and target.itemsize == stored.itemsize:
+            array = array.view(target)
+        if not array.dtype.isnative:
+            array = array.astype(array.dtype.newbyteorder("="), order="C")
+        array = np.ascontiguousarray(array).reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
 
 @dataclass(frozen=True)
 class NpySource:
@@ -85,42 +144,17 @@ class NpySource:
             DataError: no file, no npy, damaged, Python objects, raw data without a dtype, or not what was promised.
         """
         try:
-            with open(self.path, "rb") as file:
+            with open(self.path, "rb", opener=regular_only) as file:
                 header = _read_header(file, self.path)
-                target = self._target(header)
-                file.seek(header.offset)
-                count = element_count(header.shape)
-                raw = np.fromfile(file, dtype=np.dtype(header.descr), count=count) if count else np.empty(0, target)
+                if self.shape is not None and self.shape != header.shape:
+                    raise DataError(f"{self.path}: has shape {header.shape}, its index says {self.shape}")
+                header.target(self.dtype, str(self.path))
+                raw = _raw(file, header)
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
-        if raw.size != count:
+        if raw.size != element_count(header.shape):
             raise DataError(f"{self.path}: became shorter while it was read")
-        native = raw.view(target) if target.itemsize == raw.dtype.itemsize and target != raw.dtype else raw
-        if not native.dtype.isnative:
-            native = native.astype(native.dtype.newbyteorder("="))
-        array = native.reshape(header.shape, order="F" if header.fortran else "C")
-        array = np.ascontiguousarray(array).reshape(header.shape)
-        array.flags.writeable = False
-        return array
-
-    def _target(self, header: NpyHeader) -> np.dtype[np.generic]:
-        stored = np.dtype(header.descr)
-        if self.shape is not None and self.shape != header.shape:
-            raise DataError(f"{self.path}: has shape {header.shape}, its index says {self.shape}")
-        if self.dtype is None or self.dtype == header.dtype:
-            if header.unknown:
-                raise DataError(f"{self.path}: {header.unknown}; say which, for example dtype bfloat16")
-            return stored
-        if self.dtype in WITHOUT_VALUE:
-            raise DataError(f"{self.path}: has dtype {header.dtype}, its index says {self.dtype}")
-        try:
-            wanted = numpy_dtype(self.dtype)
-        except ValueError as error:
-            raise DataError(f"{self.path}: {error}") from error
-        relabelled = header.dtype == "float16" and self.dtype == "bfloat16"
-        if (stored.kind == "V" or relabelled) and wanted.itemsize == stored.itemsize:
-            return wanted
-        raise DataError(f"{self.path}: holds {header.unknown or header.dtype}, which is not {self.dtype}")
+        return header.array(raw, self.dtype, str(self.path))
 
 
 def read_npy_header(path: Path) -> NpyHeader:
@@ -130,7 +164,7 @@ def read_npy_header(path: Path) -> NpyHeader:
         DataError: no npy file, or its header and its size disagree.
     """
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open(path, "rb", opener=regular_only, buffering=0) as file:
             return _read_header(file, path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
@@ -164,27 +198,51 @@ def _as_raw(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return np.ascontiguousarray(array).reshape(array.shape).view(f"V{array.dtype.itemsize}")
 
 
+def _raw(file: FileIO | BinaryIO, header: NpyHeader) -> NDArray[np.generic]:
+    """The elements in stored order."""
+    stored, count = np.dtype(header.descr), element_count(header.shape)
+    if count == 0:
+        return np.empty(0, stored)
+    if header.fortran and header.data_bytes >= _MAPPED:
+        return np.memmap(file, dtype=stored, mode="r", offset=header.offset, shape=(count,))
+    file.seek(header.offset)
+    return np.fromfile(file, dtype=stored, count=count)
+
+
 def _read_header(file: BinaryIO | FileIO, path: Path) -> NpyHeader:
-    size = os.fstat(file.fileno()).st_size
-    start = file.read(_USUAL_HEADER)
-    if start[:6] != _MAGIC or len(start) < 10:
-        raise DataError(f"{path}: is not an npy file (does not start with the npy mark); check the path")
+    return npy_header(file.read, os.fstat(file.fileno()).st_size, str(path))
+
+
+def npy_header(read: Callable[[int], bytes], size: int, where: str) -> NpyHeader:
+    """Reads and checks a header from the start of npy data, wherever they lie.
+
+    Args:
+        read: Reads on by a number of bytes; called with no more than the header needs.
+        size: How many bytes of npy data there are.
+        where: For messages.
+
+    Raises:
+        DataError: these are no npy data, or the header claims more than there is.
+    """
+    start = read(_USUAL_HEADER)
+    if start[:6] != MAGIC or len(start) < 10:
+        raise DataError(f"{where}: is not an npy file (does not start with the npy mark at byte 0); check the path")
     if start[6] not in (1, 2, 3):
-        raise DataError(f"{path}: npy version {start[6]}.{start[7]} is not known")
+        raise DataError(f"{where}: npy version {start[6]}.{start[7]} at byte 6 is not known")
     begin = 10 if start[6] == 1 else 12
     length = int.from_bytes(start[8:begin], "little")
     offset = begin + length
     if offset > size or length > _MAX_HEADER:
-        raise DataError(f"{path}: claims a header of {length} bytes, the file has {size} bytes; it is damaged")
+        raise DataError(f"{where}: claims a header of {length} bytes at byte {begin}, the file has {size}; damaged")
     raw = start[begin:offset]
     if len(raw) < length:
-        raw += file.read(length - len(raw))
+        raw += read(length - len(raw))
     try:
         descr, shape, fortran = _parse_header(raw, start[6] == 3)
         header = NpyHeader(descr, shape, fortran, offset)
         _check_claim(header, size)
     except DataError as error:
-        raise DataError(f"{path}: {error}") from error
+        raise DataError(f"{where}: {error} (header at byte {begin})") from error
     return header
 
 
@@ -192,36 +250,54 @@ def _read_header(file: BinaryIO | FileIO, path: Path) -> NpyHeader:
 def _parse_header(raw: bytes, utf8: bool) -> tuple[str, tuple[int, ...], bool]:
     text = raw.decode("utf-8" if utf8 else "latin-1", "replace").strip()
     text = re.sub(r"(?<=\d)L\b", "", text)  # Python 2 wrote its long integers like this
-    try:
-        fields = ast.literal_eval(text)
-    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
-        raise DataError(f"npy header cannot be read: {text[:60]!r}; the file is damaged") from error
-    if not isinstance(fields, dict) or set(fields) != {"descr", "fortran_order", "shape"}:
-        raise DataError("npy header lacks descr, fortran_order or shape; the file is damaged")
+    fields = _literal(text)
+    if set(fields) != {"descr", "fortran_order", "shape"}:
+        raise DataError("npy header lacks descr, fortran_order or shape, or has more than these; the file is damaged")
     descr, fortran, shape = fields["descr"], fields["fortran_order"], fields["shape"]
     if not isinstance(descr, str):
         raise DataError("holds a structured type, not a tensor")
     if not isinstance(shape, tuple) or not all(type(dim) is int for dim in shape) or not isinstance(fortran, bool):
-        raise DataError(f"npy header with shape {shape!r} and order {fortran!r}; the file is damaged")
+        raise DataError(f"npy header with shape {shape!r:.80} and order {fortran!r:.80}; the file is damaged")
     _check_type(descr)
     return descr, shape, fortran
 
 
+def _literal(text: str) -> dict[object, object]:
+    """The header's dict; each key may stand in it once, since readers differ in which of two they take."""
+    problem = f"npy header cannot be read: {text[:60]!r}; the file is damaged"
+    if "\\" in text:  # real headers have none, and Python warns of wrong ones aloud
+        raise DataError(problem)
+    try:
+        body = ast.parse(text, mode="eval").body
+        if not isinstance(body, ast.Dict):
+            raise DataError(problem)
+        fields: dict[object, object] = ast.literal_eval(body)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError) as error:
+        raise DataError(problem) from error
+    if len(fields) != len(body.keys):
+        raise DataError("npy header says the same thing twice; the file is damaged")
+    return fields
+
+
 def _check_type(descr: str) -> None:
     try:
-        dtype = np.dtype(descr)
+        dtype = np.dtype(descr) if _TYPE.fullmatch(descr) else None
     except (TypeError, ValueError, SyntaxError) as error:
         raise DataError(f"unknown npy type {descr!r}") from error
-    if dtype.hasobject:
+    if dtype is not None and dtype.hasobject:
         raise DataError("holds Python objects, not a tensor; it is not opened, since that could run code")
-    if dtype.kind not in "biufcVSU" or dtype.itemsize == 0 or dtype.names:
+    if dtype is None or dtype.type.__module__ != "numpy":
+        raise DataError(f"unknown npy type {descr[:60]!r}")
+    if dtype.kind not in "biufcVSU" or dtype.itemsize <= 0:
         raise DataError(f"npy type {descr!r} is not that of a tensor")
 
 
 def _check_claim(header: NpyHeader, size: int) -> None:
+    if len(header.shape) > _MAX_DIMS or max(header.shape, default=0) >= 1 << 63:
+        raise DataError(f"impossible shape {header.shape!r:.80}; the file is damaged")
     if any(dim < 0 for dim in header.shape):
-        raise DataError(f"negative dimension in shape {header.shape}; the file is damaged")
-    claimed = element_count(header.shape) * np.dtype(header.descr).itemsize
+        raise DataError(f"negative dimension in shape {header.shape!r:.80}; the file is damaged")
+    claimed = header.data_bytes
     if claimed > size - header.offset:
         raise DataError(
             f"header claims {claimed} bytes of data (shape {header.shape}, {header.descr}), "

@@ -11,9 +11,16 @@ from pathlib import Path
 from typing import Final
 
 from dumpers.errors import DataError
-from dumpers.formats.dump_names import full_name, parse_converted_name, parse_tf_name, read_mapping
+from dumpers.formats.dump_names import (
+    full_name,
+    parse_converted_name,
+    parse_stored_reference,
+    parse_tf_name,
+    read_mapping,
+)
 from dumpers.formats.npy import NpySource, read_npy_header
 from dumpers.formats.op_names import OpNames, declared_dtype
+from dumpers.formats.raw import regular_only
 from dumpers.formats.walk import step_of
 from dumpers.graph import Graph
 from dumpers.records import Dump, Problem, TensorRecord, execution_order
@@ -23,7 +30,7 @@ INDEX_FILE: Final = "index.csv"
 
 INDEX_COLUMNS: Final = ("file", "op", "output", "op_type", "step", "timestamp_us", "dtype", "shape", "note")
 
-_LIMIT: Final = 1 << 28
+_LIMIT: Final = 4096
 
 
 class _Collector:
@@ -48,6 +55,23 @@ class _Collector:
         self.records.append(
             replace(record, dtype=dtype, shape=header.shape, note=note, source=None if dtype == "undefined" else source)
         )
+
+    def add_stored(self, record: TensorRecord, path: Path) -> None:
+        """Adds the record of a file in the very old dump form, which holds one output, or all of its op."""
+        from dumpers.formats.npu_dump import read_npu_dump
+
+        try:
+            file = read_npu_dump(path)
+        except DataError as error:
+            self.problem(path, error)
+            return
+        self.problems.extend(file.problems)
+        slot = 0 if len(file.outputs) == 1 else record.slot
+        if slot >= len(file.outputs):
+            self.problem(path, f"holds {len(file.outputs)} outputs, its name says output {record.slot}")
+            return
+        kept = {name: getattr(record, name) for name in ("op", "op_type", "slot", "timestamp_us", "device")}
+        self.records.append(replace(file.outputs[slot], **kept))
 
     def problem(self, path: Path, reason: Exception | str) -> None:
         """Notes a file that cannot be used."""
@@ -93,6 +117,7 @@ def read_converted_dir(folder: Path, names: Iterable[str], *, graph: Graph | Non
                 source=None,
                 step=step,
                 timestamp_us=parsed.timestamp_us,
+                format=parsed.format,
                 task_id=parsed.task_id,
                 stream_id=parsed.stream_id,
             )
@@ -101,7 +126,7 @@ def read_converted_dir(folder: Path, names: Iterable[str], *, graph: Graph | Non
 
 
 def read_tf_dir(root: Path, files: Iterable[Path], *, graph: Graph | None = None) -> Dump:
-    """Reads reference tensors (``<op>.<output>.<time>.npy``) and the indexes beside them.
+    """Reads reference tensors (``<op>.<output>.<time>.npy``, old ``.pb`` and ``.quant``), and the indexes beside them.
 
     All records are kept: of several files of one tensor the one with the greatest time stamp is the last in order.
 
@@ -128,7 +153,8 @@ def read_tf_dir(root: Path, files: Iterable[Path], *, graph: Graph | None = None
 
 
 def _add_tf_file(found: _Collector, path: Path, full: str | None, resolver: OpNames) -> None:
-    parsed = parse_tf_name(full) if full else None
+    stored = parse_stored_reference(full) if full else None
+    parsed = stored or (parse_tf_name(full) if full else None)
     if full is None:
         found.problem(path, "name of digits only that mapping.csv does not have; its op is not known")
     elif parsed is None:
@@ -147,7 +173,10 @@ def _add_tf_file(found: _Collector, path: Path, full: str | None, resolver: OpNa
             timestamp_us=parsed.timestamp_us,
             device="tf",
         )
-        found.add(record, path, declared_dtype(op, "output", parsed.slot))
+        if stored:
+            found.add_stored(record, path)
+        else:
+            found.add(record, path, declared_dtype(op, "output", parsed.slot))
 
 
 def read_plain_dir(root: Path, files: Iterable[Path]) -> Dump:
@@ -166,7 +195,7 @@ def read_plain_dir(root: Path, files: Iterable[Path]) -> Dump:
 def is_index(path: Path) -> bool:
     """Tells whether a file is our index of reference tensors."""
     try:
-        with open(path, encoding="utf-8", errors="replace", newline="") as file:
+        with open(path, opener=regular_only, encoding="utf-8", errors="replace", newline="") as file:
             return file.readline(_LIMIT).strip().split(",")[:3] == list(INDEX_COLUMNS[:3])
     except OSError:
         return False
@@ -177,7 +206,7 @@ def _read_index(folder: Path, present: set[str], found: _Collector) -> set[str]:
     path = folder / INDEX_FILE
     covered: set[str] = set()
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
+        with open(path, opener=regular_only, encoding="utf-8", errors="surrogateescape", newline="") as file:
             reader = csv.DictReader(file)
             missing = set(INDEX_COLUMNS[:3]) - set(reader.fieldnames or ())
             if missing:
@@ -185,14 +214,16 @@ def _read_index(folder: Path, present: set[str], found: _Collector) -> set[str]:
             for number, row in enumerate(reader, start=2):
                 _add_row(found, folder, present, row, number)
                 covered.add(row.get("file") or "")
-    except (OSError, csv.Error) as error:
-        raise DataError(f"{path}: cannot be read: {error}") from error
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.line_num}: {error}") from error
     return covered
 
 
 def _add_row(found: _Collector, folder: Path, present: set[str], row: Mapping[str, str | None], line: int) -> None:
     name, slot = row.get("file") or "", row.get("output") or ""
-    if not row.get("op") or not slot.isdigit():
+    if not row.get("op") or _number(slot) is None:
         found.problem(folder / INDEX_FILE, f"line {line} has no op or no output number")
         return
     dtype = row.get("dtype") or "undefined"
@@ -221,11 +252,12 @@ def parse_shape_text(text: str | None) -> tuple[int, ...] | None:
     """Returns the shape behind ``2x3``, ``(2, 3)``, ``[2,3]`` or ``()``; None for an empty text."""
     if not text or not text.strip() or text.strip().lower() in ("none", "unknown", "?"):
         return None
-    return tuple(int(dim) for dim in re.findall(r"-?\d+", text))
+    return tuple(int(dim) for dim in re.findall(r"-?[0-9]{1,19}", text))
 
 
 def _number(text: str | None) -> int | None:
-    return int(text) if text and text.strip().isdigit() and len(text) < 20 else None
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else None
 
 
 def _ignore(found: _Collector, path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 import struct
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -11,6 +13,7 @@ from typing import Final, TypeAlias
 from dumpers.errors import DataError
 from dumpers.formats.dump_names import full_name, parse_dump_name, read_mapping
 from dumpers.formats.npu_dump import read_npu_dump
+from dumpers.formats.raw import RawSource, regular_only
 from dumpers.records import Dump, TensorRecord
 
 Value: TypeAlias = "int | str | list[int] | Mapping[str, Value]"
@@ -29,6 +32,11 @@ _NEW_FIELDS: Final = {
     "SDMA": (*_TASK, "context_id", "thread_id", "src_addr", "dst_addr", "channel_id", "status"),
 }
 _ACC_TYPES: Final = ("AIC", "AIV", "AICPU", "SDMA")
+
+_OLD_UNITS: Final = {"DHA Atomic Add": ("status",), "L2 Atomic Add": ("status",)}
+_OLD_CORE: Final = ("kernel_code", "block_idx", "status")
+_LARGEST_JSON: Final = 1 << 20
+_JSON_NAME: Final = re.compile(r"(?P<dump>.+)\.output\.(?P<slot>\d{1,6})\.json")
 
 _CORE_BITS: Final = {
     0x8: "integer sign inversion overflow",
@@ -96,15 +104,50 @@ def read_overflow(path: Path) -> list[OverflowRecord]:
         raise DataError(f"{path}: holds no overflow record (no outputs)")
     records = []
     for output in found.outputs:
+        if output.source is None:
+            raise DataError(f"{path}: output {output.slot} has no value: {output.note}")
         raw = output.load().tobytes()
         try:
             data, events = _decode(raw)
         except struct.error as error:
-            raise DataError(f"{path}: overflow record of {len(raw)} bytes was cut off") from error
+            raise DataError(f"{path}: record at byte {_place(output)} of {len(raw)} bytes was cut off") from error
         except DataError as error:
-            raise DataError(f"{path}: {error}") from error
+            raise DataError(f"{path}: record at byte {_place(output)}: {error}") from error
         records.append(OverflowRecord(path, output.slot, output.timestamp_us, data, tuple(events)))
     return records
+
+
+def _place(output: TensorRecord) -> int:
+    return output.source.offset if isinstance(output.source, RawSource) else 0
+
+
+def read_overflow_json(path: Path) -> list[OverflowRecord]:
+    """Reads a record that the public converter has turned into JSON (``<dump name>.output.<slot>.json``).
+
+    The events are those that :func:`read_overflow` finds in the binary.
+
+    Raises:
+        DataError: no such file, or no overflow record.
+    """
+    path = Path(path)
+    try:
+        with open(path, "rb", opener=regular_only) as file:
+            raw = file.read(_LARGEST_JSON + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
+    if len(raw) > _LARGEST_JSON:
+        raise DataError(f"{path}: is no overflow record (more than {_LARGEST_JSON} bytes)")
+    try:
+        tree = json.loads(raw.decode("utf-8-sig"))
+        if not isinstance(tree, dict):
+            raise ValueError(f"it holds a {type(tree).__name__}")
+        events = _events_of_new(tree) if "acc_list" in tree else _events_of_old(tree)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is no overflow record: {error}") from error
+    name = _JSON_NAME.fullmatch(full_name(path.name, read_mapping(path.parent)) or path.name)
+    parsed = parse_dump_name(name["dump"]) if name else None
+    slot = int(name["slot"]) if name else 0
+    return [OverflowRecord(path, slot, parsed.timestamp_us if parsed else None, tree, events)]
 
 
 def find_overflow_files(folder: Path) -> list[Path]:
@@ -201,6 +244,45 @@ def _decode_new(raw: bytes) -> tuple[dict[str, Value], list[OverflowEvent]]:
     }
     data: dict[str, Value] = {"magic": f"0x{magic:x}", "version": version, "acc_list": accelerator}
     return data, list(_event(unit, values, status))
+
+
+def _events_of_old(tree: Mapping[str, object]) -> tuple[OverflowEvent, ...]:
+    units = {**_OLD_UNITS, "AI Core": _OLD_CORE}
+    if not any(unit in tree for unit in units):
+        raise ValueError(f"it has none of {', '.join(units)} and no acc_list")
+    events: list[OverflowEvent] = []
+    for unit, names in units.items():
+        if unit in tree:
+            values = _values(tree[unit], (*_INFO, *names), unit)
+            events.extend(_event(unit, values, (values["status"],)))
+    return tuple(events)
+
+
+def _events_of_new(tree: Mapping[str, object]) -> tuple[OverflowEvent, ...]:
+    accelerator = tree["acc_list"]
+    unit = accelerator.get("acc_type") if isinstance(accelerator, dict) else None
+    if not isinstance(accelerator, dict) or unit not in _ACC_TYPES:
+        raise ValueError(f"its unit is {str(unit)[:40]!r}, none of {', '.join(_ACC_TYPES)}")
+    data = accelerator.get("data")
+    values = _values(data, _NEW_FIELDS[unit][:-1], unit)
+    status = data.get("status") if isinstance(data, dict) else None
+    words = tuple(_value(word, "status") for word in (status if isinstance(status, list) else [status]))
+    return tuple(_event(unit, values, words))
+
+
+def _values(part: object, names: tuple[str, ...], unit: str) -> dict[str, int]:
+    if not isinstance(part, dict):
+        raise ValueError(f"{unit} is no list of fields")
+    return {name: _value(part.get(name), name) for name in names}
+
+
+def _value(value: object, name: str) -> int:
+    """A field: a number, or text of one (addresses are written in hexadecimal)."""
+    if isinstance(value, str) and len(value) <= 40:
+        value = int(value, 0)
+    if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 1 << 64:
+        raise ValueError(f"{name} is {str(value)[:40]!r}, no number of 64 bits")
+    return value
 
 
 def _shown(name: str, value: int) -> Value:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -40,10 +41,42 @@ def test_array_and_ids_as_keys(tmp_path: Path):
     assert (report.graph_id, report.graph_fusion) == ("7", {"A": 2})
 
 
+def test_newest_generation_counts_repository_hits(tmp_path: Path):
+    rule = {"effect_times": "2", "match_times": "3", "repository_hit_times": "5"}
+    tree = {
+        "session_and_graph_id_0_0": {"graph_fusion": {"A": RULES["A"]}, "ub_fusion": {"U": rule, "V": RULES["B"]}},
+        "session_and_graph_id_0_1": {"graph_fusion": {}},
+    }
+    first, second = read_fusion_result(save(tmp_path / "f.json", "\ufeff" + json.dumps(tree, indent=4)))
+    assert (first.graph_id, first.graph_fusion, first.ub_fusion) == ("0_0", {"A": 3}, {"U": 2})
+    assert (first.repository_hits, first.matched) == ({"U": 5}, {"A": 4, "U": 3, "V": 2})
+    assert (second.graph_id, second.graph_fusion, second.ub_fusion, second.repository_hits) == ("0_1", {}, {}, {})
+
+
+def test_fuzz(tmp_path: Path):
+    raw = json.dumps({"graphId": "21", "sessionId": "1", "graph_fusion": RULES, "ub_fusion": RULES}).encode()
+    rng = random.Random(6)
+    said: list[str] = []
+    for number in range(len(raw) + 300):
+        changed = bytearray(raw[:number] if number < len(raw) else raw + raw)
+        for _ in range(2 if changed else 0):
+            changed[rng.randrange(len(changed))] = rng.choice(b'0123456789-"{}[],:e\n\xff')
+        (tmp_path / "f.json").write_bytes(changed)
+        try:
+            read_fusion_result(tmp_path / "f.json")
+        except DataError as error:
+            said.append(str(error))
+    assert said
+    assert not any("\n" in text for text in said)
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("", "no graph_fusion"),
+        ('{"graph_fusion": [1]}', "no list of rules"),
+        ('{"graph_fusion": {"A": {"effect_times": "-1"}}}', "count '-1'"),
+        ('{"graph_fusion": {"A": {"effect_times": true}}}', "count 'True'"),
         ("{}", "no graph_fusion"),
         ("{", "not a fusion report"),
         ("[1]", "int instead"),
@@ -62,6 +95,11 @@ def test_files_that_are_no_report(tmp_path: Path, text: str, message: str | None
 def test_missing_file(tmp_path: Path):
     with pytest.raises(DataError, match="cannot be read"):
         read_fusion_result(tmp_path / "none.json")
+
+
+def json_objects(text: str) -> list[dict]:
+    """Objects written one after another, split where one ends and the next begins."""
+    return [json.loads(part) for part in text.replace("}{", "}\0{").split("\0")]
 
 
 def test_real_reports(shared_data: Path):
@@ -94,6 +132,12 @@ def test_real_reports(shared_data: Path):
     tabnet = {r.graph_id: r for r in read_fusion_result(folder / "tabnet.json")}
     assert len(tabnet["0_21"].graph_fusion) == 15
     assert tabnet["0_21"].ub_fusion["AutomaticUbFusion"] == 436
+    assert set(tabnet) == {"0_1", "0_11", "0_21", "0_31"}
+    assert (first.graph_id, ddpg["31", "0"].ub_fusion) == ("41", {"ATbeMatmulElemwiseFusionPass": 3})
+    raw = json.loads((folder / "squeezenext.json").read_text())
+    assert report.matched.keys() >= raw["ub_fusion"].keys()
+    without_ub = [r for r in json_objects((folder / "ieg.json").read_text()) if "ub_fusion" not in r]
+    assert len(without_ub) == 2
     (vae,) = read_fusion_result(shared_data / "npu_samples/vae_om/fusion_result.json")
     assert vae.graph_fusion == {
         "AABiasaddConvFusion": 2,
@@ -101,4 +145,9 @@ def test_real_reports(shared_data: Path):
         "MatMulBiasAddFusionPass": 3,
         "RefreshInt64ToInt32FusionPass": 1,
     }
-    assert len(vae.ub_fusion) == 3
+    assert vae.graph_id == "0_0"
+    assert vae.ub_fusion == {
+        "AutomaticUbFusion": 2,
+        "TbeDxElemwisePass": 1,
+        "TbeFullyconnectionElemwiseDequantFusionPass": 2,
+    }

@@ -17,6 +17,7 @@ from hypothesis.extra import numpy as hnp
 
 from dumpers.errors import DataError
 from dumpers.formats.npy import NpySource, read_npy, read_npy_header, write_npy
+from dumpers.formats.npy_dir import read_plain_dir
 from dumpers.records import TensorRecord
 
 DTYPES = ["float16", "float32", "float64", "int8", "int64", "uint8", "uint16", "bool", "complex64"]
@@ -134,6 +135,26 @@ def header(text: str, data: bytes = b"") -> bytes:
         (header("{'descr': '<M8[s]', 'fortran_order': False, 'shape': (1,)}", b"12345678"), "not that of a tensor"),
         (header("{'descr': [('a','<f4')], 'fortran_order': False, 'shape': (1,)}", b"1234"), "structured"),
         (header("{'descr': '<f4', 'fortran_order': False, 'shape': (0, 4611686018427387904, 16)}"), "impossible"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'descr': '<f8'}", b"12345678"), "twice"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1,), 'more': 1}", b"1234"), "more than these"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (1.0,)}", b"1234"), "damaged"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': [1]}", b"1234"), "damaged"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (9" + "0" * 4000 + ",)}"), "impossible"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (-9" + "0" * 4000 + ",)}"), "negative"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (9" + "0" * 9000 + ",)}"), "cannot be read"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1, " * 90 + ")}", b"1234"), "impossible"),
+        (header("{'descr': '<f4', 'fortran_order': False, 'shape': (" + "1, " * 40 + ")}", b"1234"), "40 dimensions"),
+        (header("{'descr': '<U999999999', 'fortran_order': False, 'shape': (1,)}"), "unknown npy type"),
+        (header("{'descr': 'V99999999999', 'fortran_order': False, 'shape': (1,)}"), "unknown npy type"),
+        (header("{'descr': '<U0', 'fortran_order': False, 'shape': (1,)}"), "not that of a tensor"),
+        (header("{'descr': '<m8[ns]', 'fortran_order': False, 'shape': (1,)}", b"12345678"), "not that of a tensor"),
+        (header("{'descr': 'f4,f4', 'fortran_order': False, 'shape': (1,)}", b"12345678"), "unknown npy type"),
+        (header("{'descr': '(2,)f4', 'fortran_order': False, 'shape': (1,)}", b"12345678"), "unknown npy type"),
+        (header("{'descr': 'bfloat16', 'fortran_order': False, 'shape': (1,)}", b"12"), "unknown npy type"),
+        (header("{'descr': '\\d', 'fortran_order': False, 'shape': (1,)}", b"12"), "cannot be read"),
+        (header("{'descr': '|O', 'fortran_order': False, 'shape': (1,)}", b"12345678"), "holds Python objects"),
+        (header("-" * 60000 + "1"), "cannot be read"),
+        (b"\x93NUMPY\x02\x00\xff\xff\xff\xff" + b" " * 99, "claims a header of 4294967295 bytes"),
     ],
 )
 def test_lies_are_refused_with_the_file_named(tmp_path: Path, content: bytes, message: str):
@@ -142,6 +163,42 @@ def test_lies_are_refused_with_the_file_named(tmp_path: Path, content: bytes, me
     with pytest.raises(DataError, match=message) as caught:
         read_npy(path)
     assert str(path) in str(caught.value)
+
+
+def test_text_has_no_numbers_but_keeps_its_bytes(tmp_path: Path):
+    for array in (np.array(["a", "bc"]), np.array([b"ab", b"c"])):
+        np.save(tmp_path / "x.npy", array)
+        assert read_npy_header(tmp_path / "x.npy").dtype == "string"
+        np.testing.assert_array_equal(read_npy(tmp_path / "x.npy"), array, strict=True)
+        with pytest.raises(DataError, match="holds string, which is not float32"):
+            read_npy(tmp_path / "x.npy", "float32")
+
+
+def test_big_column_major_files_are_mapped(tmp_path: Path):
+    array = np.asfortranarray(np.arange(5 << 20, dtype=np.float32).reshape(1 << 10, -1))
+    np.save(tmp_path / "x.npy", array)
+    tracemalloc.start()
+    try:
+        got = read_npy(tmp_path / "x.npy")
+        assert tracemalloc.get_traced_memory()[1] < array.nbytes * 1.3  # the result, and no second copy
+    finally:
+        tracemalloc.stop()
+    assert got.flags.c_contiguous
+    assert not isinstance(got, np.memmap)
+    np.testing.assert_array_equal(got, array)
+    np.save(tmp_path / "big.npy", array.astype(">f4"))
+    np.testing.assert_array_equal(read_npy(tmp_path / "big.npy"), array)
+
+
+def test_other_files_of_the_folder_are_read(tmp_path: Path, shared_data: Path):
+    for path in (shared_data / "field_cases" / "FC31").glob("*.npy"):
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    np.save(tmp_path / "good.npy", np.arange(3))
+    dump = read_plain_dir(tmp_path, sorted(tmp_path.iterdir()))
+    assert [record.load().tolist() for record in dump] == [[0, 1, 2]]
+    assert [problem.path.name for problem in dump.problems] == [
+        "cut_short.npy", "declares_40_gigabytes.npy", "declares_8_exabytes.npy", "header_length_4g.npy",
+    ]  # fmt: skip
 
 
 def test_old_python_wrote_long_integers(tmp_path: Path):

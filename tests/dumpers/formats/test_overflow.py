@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import struct
 from pathlib import Path
 
@@ -11,7 +12,13 @@ import pytest
 
 from dumpers.errors import DataError
 from dumpers.formats.npu_dump import write_npu_dump
-from dumpers.formats.overflow import find_op, find_overflow_files, read_overflow, status_meaning
+from dumpers.formats.overflow import (
+    find_op,
+    find_overflow_files,
+    read_overflow,
+    read_overflow_json,
+    status_meaning,
+)
 from dumpers.formats.registry import read_dump
 
 NAME = "Opdebug.Node_OpDebug.33.9.1706168000000006"
@@ -120,6 +127,96 @@ def test_files_in_order_of_time_and_the_op_behind(tmp_path: Path):
     ]  # fmt: skip
     (found,) = read_overflow(files[0])
     assert [r.name for r in find_op(found.events[0], read_dump(tmp_path))] == ["op_2:input:0", "op_2:output:0"]
+
+
+RAW = {
+    "old": old((0x0B00, 2 << 16, 0x28)),
+    "quiet": old((0, 0, 0)),
+    "AIV": struct.pack("<6I", 0x5A5A5A5A, 1, 1, 1, 0, 112)
+    + struct.pack("<14Q", 1, 8, 3, 0, 5, 65535, *range(6), 32, 0),
+    "AICPU": struct.pack("<6I", 0x5A5A5A5A, 0, 1, 2, 0, 64) + struct.pack("<8Q", 1, 2, 3, 4, 5, 6, 7, 9),
+    "SDMA": struct.pack("<6I", 0x5A5A5A5A, 0, 1, 3, 0, 80) + struct.pack("<10Q", *range(9), (1 << 64) - 1),
+}
+
+
+@pytest.mark.parametrize("raw", RAW.values(), ids=RAW)
+def test_json_gives_the_events_of_the_binary(tmp_path: Path, raw: bytes):
+    (binary,) = read_overflow(record(tmp_path, raw))
+    path = tmp_path / f"{NAME}.output.3.json"
+    path.write_text("\ufeff" + json.dumps(binary.data, indent=4))
+    (found,) = read_overflow_json(path)
+    assert (found.events, found.data) == (binary.events, binary.data)
+    assert (found.slot, found.timestamp_us) == (3, binary.timestamp_us)
+    assert find_overflow_files(tmp_path) == [tmp_path / NAME]
+
+
+def test_json_under_a_short_name(tmp_path: Path):
+    (binary,) = read_overflow(record(tmp_path, old((0, 0, 0x20))))
+    short = "0123456789abcdef0123456789abcdef"
+    (tmp_path / f"{short}.json").write_text(json.dumps(binary.data))
+    (tmp_path / "mapping.csv").write_text(f"{short}.json,{NAME}.output.0.json\n")
+    (found,) = read_overflow_json(tmp_path / f"{short}.json")
+    assert (found.timestamp_us, found.events) == (binary.timestamp_us, binary.events)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is no overflow record"),
+        ("[]", "holds a list"),
+        ("{}", "has none of"),
+        ('{"AI Core": 3}', "AI Core is no list of fields"),
+        ('{"AI Core": {"model_id": true}}', "model_id is 'True'"),
+        ('{"AI Core": {"model_id": -1}}', "model_id is '-1'"),
+        ('{"AI Core": {"model_id": "0xg"}}', "invalid literal"),
+        ('{"acc_list": 1}', "its unit is"),
+        ('{"acc_list": {"acc_type": "AIX"}}', "its unit is 'AIX'"),
+        ('{"acc_list": {"acc_type": "AIC"}}', "AIC is no list of fields"),
+        ('{"acc_list": {"acc_type": "AIC", "data": {"model_id": 1e300}}}', "no number of 64 bits"),
+        ("[" * 100_000, "is no overflow record"),
+    ],
+)
+def test_json_that_is_no_record(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(DataError, match=message) as caught:
+        read_overflow_json(path)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_fuzz(tmp_path: Path):
+    rng = random.Random(9)
+    said: list[str] = []
+    (binary,) = read_overflow(record(tmp_path, RAW["AIV"]))
+    texts = [json.dumps(binary.data).encode(), json.dumps(read_overflow(record(tmp_path, RAW["old"]))[0].data).encode()]
+    for number in range(800):
+        text = bytearray(texts[number % 2][: number if number < 600 else None])
+        for _ in range(2 if text else 0):
+            text[rng.randrange(len(text))] = rng.choice(b'0123456789-x"{}[],:e')
+        (tmp_path / "x.json").write_bytes(text)
+        try:
+            read_overflow_json(tmp_path / "x.json")
+        except DataError as error:
+            said.append(str(error))
+    assert said
+    assert not any("\n" in text for text in said)
+
+
+def test_samples_as_json(shared_data: Path):
+    """The converter's files give the events of the binaries; section 14 of the commands document."""
+    derived = shared_data / "npu_samples" / "derived"
+    files = sorted((derived / "dumps_expected").glob("Opdebug.*.json"))
+    binaries = find_overflow_files(derived / "dumps")
+    assert len(files) == len(binaries) == 5
+    found = [read_overflow_json(file)[0] for file in files]
+    assert [(f.events, f.timestamp_us) for f in found] == [
+        (read_overflow(binary)[0].events, read_overflow(binary)[0].timestamp_us) for binary in binaries
+    ]
+    assert [(event.unit, event.task_id, event.stream_id) for f in found for event in f.events] == [
+        (unit, 327, 8) for unit in ("AI Core", "AIV", "AIV", "SDMA", "AIC")
+    ]
+    assert [event.status[0] for f in found for event in f.events if event.unit != "SDMA"] == [32] * 4
 
 
 def test_samples(shared_data: Path):
