@@ -6,7 +6,7 @@ import argparse
 import inspect
 import shlex
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NoReturn
 
 from dumpers.errors import PrecisionToolError, UsageError
@@ -63,7 +63,7 @@ class Call:
         return bool(self.args.json)
 
     def run(self, workbench: Workbench, progress: Progress = silent) -> Result:
-        """Runs the command.
+        """Runs the command. Graph files that were damaged and passed over stand in the result, with exit code 3.
 
         Raises:
             PrecisionToolError: one line for the user.
@@ -72,7 +72,15 @@ class Call:
             from precision_tool.workbench import Workbench, settings_for
 
             workbench = Workbench(settings_for(self.args.root))
-        return self.command.run(self.args, workbench, progress)
+        workbench.take_damaged()  # of what was looked up between commands (completion)
+        return _with_damage(self.command.run(self.args, workbench, progress), workbench.take_damaged())
+
+
+def _with_damage(result: Result, damaged: Sequence[str]) -> Result:
+    new = [line for line in damaged if line not in result.problems]
+    if not new:
+        return result
+    return replace(result, notes=[*result.notes, *new], problems=[*result.problems, *new], exit_code=int(ExitCode.DATA))
 
 
 def names() -> list[str]:

@@ -29,6 +29,7 @@ _STYLES = {"bad": "red", "good": "green", "warn": "yellow"}
 _MARKS = {"bad": "! ", "warn": "? "}
 _REDRAW_SECONDS = 0.1
 _SHOWN_PROBLEMS = 5
+_SHOWN_FILES = 20
 
 
 def visible(text: str, *, keep_tabs: bool = False) -> str:
@@ -88,8 +89,10 @@ def show(result: Result, *, out: TextIO | None = None, err: TextIO | None = None
     out.flush()
     for note in result.notes:
         say(note, err=err)
-    for path in result.files:
+    for path in result.files[:_SHOWN_FILES]:
         say(f"wrote {path}", err=err)
+    if len(result.files) > _SHOWN_FILES:
+        say(f"wrote {len(result.files) - _SHOWN_FILES} more files", err=err)
 
 
 def say(line: str, *, err: TextIO | None = None) -> None:

@@ -33,7 +33,7 @@ NOT_FOUND = 127
 """What a POSIX shell answers for a program that does not exist."""
 
 _OPERANDS = frozenset({"operand", "operands", "op"})
-_PATHS = frozenset({"left", "right", "graph", "file", "directory", "data", "out", "root"})
+_PATHS = frozenset({"left", "right", "graph", "file", "directory", "data", "out", "root", "paths"})
 
 
 class PrecisionShell(cmd2.Cmd):  # type: ignore[misc]  # cmd2 is imported without its types

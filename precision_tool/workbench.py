@@ -27,6 +27,7 @@ OFFERED = 3
 """Names that are offered for one that is not there."""
 
 _STAGES = ("Build", "PreRunAfterBuild")
+_PROCESS_FOLDER = re.compile(r"pid_\d+_deviceid_\d+|\d+_\d+")
 
 
 @dataclass(frozen=True)
@@ -64,6 +65,7 @@ class Workbench:
     lends_terminal: bool = False
     _dumps: dict[tuple[Path, int, Path | None], Dump] = field(default_factory=dict, repr=False)
     _graphs: dict[tuple[Path, int], tuple[Graph, ...]] = field(default_factory=dict, repr=False)
+    _damaged: dict[Path, str] = field(default_factory=dict, repr=False)
 
     @property
     def workspace(self) -> Workspace:
@@ -74,15 +76,15 @@ class Workbench:
         """Returns the dump in a directory, read once.
 
         Args:
-            path: A leaf directory, a raw record, or a folder of npy files.
+            path: A leaf directory, a raw record, a folder of npy files, or a file that is a dump (npz, checkpoint).
             graph: Gives full names and original layouts; the one beside the dump if None.
 
         Raises:
             DataError: there is nothing there, or nothing that is a dump.
         """
-        from dumpers.formats.registry import read_dump
+        from dumpers.formats.registry import is_dump_file, read_dump
 
-        if not path.exists():
+        if not path.exists() and not is_dump_file(path):
             raise DataError(f"{path}: no such directory; check the path")
         belonging = graph if graph is not None else self.graph_beside(path)
         key = (*_version(path), belonging.path if belonging else None)
@@ -104,17 +106,51 @@ class Workbench:
         return self._graphs[key]
 
     def run_graphs(self, run: str) -> tuple[RunGraph, ...]:
-        """Graphs of one device run: the newest build of each name, in the order of their numbers."""
-        found: dict[str, Graph] = {}
-        for path in graph_files(self.workspace.npu_graph(run)):
-            for graph in self.read_graphs(path):
-                found.pop(graph.name, None)
-                found[graph.name] = graph
-        return tuple(RunGraph(run, graph) for graph in found.values())
+        """Graphs of one device run: the newest build of each name, in the order of their numbers.
+
+        Raises:
+            DataError: there are graph files and none can be read.
+        """
+        return self._graphs_of((run,))
 
     def all_graphs(self) -> tuple[RunGraph, ...]:
-        """Graphs of all device runs, ``debug_0`` first."""
-        return tuple(graph for run in self.workspace.runs() for graph in self.run_graphs(run))
+        """Graphs of all device runs, ``debug_0`` first.
+
+        Raises:
+            DataError: there are graph files and none can be read.
+        """
+        return self._graphs_of(self.workspace.runs())
+
+    def _graphs_of(self, runs: Iterable[str]) -> tuple[RunGraph, ...]:
+        found: dict[tuple[str, str], RunGraph] = {}
+        damaged: list[str] = []
+        for run in runs:
+            graphs, lost = self._readable(graph_files(self.workspace.npu_graph(run)))
+            damaged += lost
+            for graph in graphs:
+                found.pop((run, graph.name), None)
+                found[run, graph.name] = RunGraph(run, graph)
+        if damaged and not found:
+            raise DataError(damaged[0])
+        return tuple(found.values())
+
+    def _readable(self, files: Iterable[Path]) -> tuple[list[Graph], list[str]]:
+        """Reads graph files; a damaged one spoils itself only, see :meth:`take_damaged`."""
+        graphs: list[Graph] = []
+        damaged: list[str] = []
+        for path in files:
+            try:
+                graphs += self.read_graphs(path)
+            except DataError as error:
+                damaged.append(str(error))
+                self._damaged[path] = str(error)
+        return graphs, damaged
+
+    def take_damaged(self) -> tuple[str, ...]:
+        """Returns one line for each graph file that was passed over since the last call, because it is damaged."""
+        damaged = tuple(self._damaged.values())
+        self._damaged.clear()
+        return damaged
 
     # ---------------------------------------------------------------------------------------------- device dumps
 
@@ -152,12 +188,13 @@ class Workbench:
         """Returns the device graph that lies beside a dump directory (``.../graph`` next to ``.../dump``).
 
         With several graphs the one that shares a name with a directory of the path is taken; with none such, the
-        only one there is.
+        only one there is. Beside a damaged graph only the name counts: the damaged one may be the one that belongs.
         """
         for folder in dump.resolve().parents:
             files = graph_files(folder / "graph")
             if files:
-                return _matching([graph for path in files for graph in self.read_graphs(path)], dump)
+                graphs, damaged = self._readable(files)
+                return _matching(graphs, dump, alone=not damaged)
         return None
 
     def graph_of(self, file: Path, dump: Path) -> Graph:
@@ -206,30 +243,50 @@ def _last_run(folder: Path) -> Path | None:
     return runs[0] if runs else None
 
 
-def _matching(graphs: Sequence[Graph], dump: Path) -> Graph | None:
+def _matching(graphs: Sequence[Graph], dump: Path, *, alone: bool = True) -> Graph | None:
     parts = set(dump.resolve().parts)
     by_name = {graph.name: graph for graph in graphs}
     for name, graph in by_name.items():
         if parts & {name, f"{name}_0"}:
             return graph
-    return next(iter(by_name.values())) if len(by_name) == 1 else None
+    return next(iter(by_name.values())) if alone and len(by_name) == 1 else None
 
 
 def graph_files(folder: Path) -> list[Path]:
     """Returns the build graphs in a folder, by number; the highest number of a name wins.
 
-    A json beside a text is the same graph converted: it is taken when it is not older, since it reads ten times faster,
-    or when the text is empty (trees made by ``infer`` have such).
+    Newer compilers write into a folder for each process (``pid_<pid>_deviceid_<id>``) below it. Numbers of different
+    processes say nothing about each other: there the file written last wins.
+
+    A json beside a text is the same graph converted: it is taken when it is not older, or when the text is empty
+    (trees made by ``infer`` have such).
     """
-    newest_of: dict[str, tuple[int, Path]] = {}
-    for path in folder.glob("ge_proto_*.txt") if folder.is_dir() else ():
+    chosen: dict[str, tuple[int, Path]] = {}
+    for place in _graph_folders(folder):
+        for name, (number, path) in _builds_in(place).items():
+            other = chosen.get(name)
+            if other is None or path.stat().st_mtime_ns > other[1].stat().st_mtime_ns:
+                chosen[name] = (number, path)
+    return [_readable_form(path) for _, path in sorted(chosen.values(), key=lambda item: (item[0], item[1].name))]
+
+
+def _graph_folders(folder: Path) -> list[Path]:
+    if not folder.is_dir():
+        return []
+    below = sorted(path for path in folder.iterdir() if _PROCESS_FOLDER.fullmatch(path.name) and path.is_dir())
+    return [folder, *below]
+
+
+def _builds_in(folder: Path) -> dict[str, tuple[int, Path]]:
+    """Returns number and file of each build graph by the name after the number; the highest number of a name."""
+    found: dict[str, tuple[int, Path]] = {}
+    for path in folder.glob("ge_proto_*.txt"):
         match = _GRAPH_FILE.fullmatch(path.name)
         if match and _is_build(match["name"]):
             number = int(match[1])
-            if match["name"] not in newest_of or number > newest_of[match["name"]][0]:
-                newest_of[match["name"]] = (number, path)
-    chosen = [path for _, path in sorted(newest_of.values(), key=lambda item: (item[0], item[1].name))]
-    return [_readable_form(path) for path in chosen]
+            if match["name"] not in found or number > found[match["name"]][0]:
+                found[match["name"]] = (number, path)
+    return found
 
 
 def _is_build(name: str) -> bool:
@@ -303,7 +360,8 @@ def unknown_op(name: str, ops: Sequence[Op], where: str) -> UsageError:
 
 def _version(path: Path) -> tuple[Path, int]:
     """What was read under this key is still what lies there: a new file in a folder changes the folder's time."""
-    return path.resolve(), path.stat().st_mtime_ns
+    existing = path if path.exists() else path.with_name(path.name + ".index")  # of a checkpoint's prefix
+    return path.resolve(), existing.stat().st_mtime_ns
 
 
 def step_number(leaf: Path) -> tuple[int, str]:

@@ -37,6 +37,10 @@ def run(words, folder):
 def test_the_commands_of_a_page_work_in_their_order(page, tmp_path):
     typed = [words for words in commands(page) if words[:2] == ["python", "cli.py"]]
     assert typed, "a page without a command tells nobody what to do"
+    examples = blocks(page, "python") if page.parent.name == "how-to" else []  # what a page wants made first
+    for example in examples:
+        done = run([sys.executable, "-c", example], tmp_path)
+        assert done.returncode == 0, done.stderr
     for words in typed:
         done = run([sys.executable, str(ROOT / "cli.py"), *words[2:]], tmp_path)
         assert done.returncode in (0, 1), f"{shlex.join(words)}\n{done.stdout}\n{done.stderr}"

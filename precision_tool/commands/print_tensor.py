@@ -99,7 +99,13 @@ def find_tensors(name: str, workbench: Workbench) -> list[TensorRecord]:
 
         hint = did_you_mean(name, names) or "no dump holds a name like it"
         raise DataError(f"{name}: no such file, and no tensor of that name in {workbench.workspace.root}; {hint}")
-    return found
+    return _exact(found, meant)
+
+
+def _exact(found: list[TensorRecord], name: str) -> list[TensorRecord]:
+    """Leaves out what only begins alike on disk (``tower_out`` for ``tower/out``) where a dump has the very name."""
+    known = {record.path.parent for record in found if record.op == name and record.path}
+    return [record for record in found if record.op == name or not record.path or record.path.parent not in known]
 
 
 def _split(name: str) -> tuple[str, str]:
@@ -121,7 +127,8 @@ def _show(record: TensorRecord, workbench: Workbench) -> tuple[list[Table | Pane
 
     data = text.record_data(record)
     if record.path is None or "reason" in data:
-        return [Panel(record.name, (text.record_line(record), f"Path: {record.path}"))], data, []
+        where = (f"Path: {record.path}",) if record.path is not None else ()
+        return [Panel(record.name, (text.record_line(record), *where))], data, []
     array, _ = text.load_plain(record)
     lines = [text.record_line(record), f"Path: {record.path}"]
     if array.dtype.kind in "OSU":

@@ -11,6 +11,8 @@ from dumpers.errors import UsageError
 from precision_tool.result import Panel, Result
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from precision_tool.commands.base import Progress
     from precision_tool.workbench import Workbench
 
@@ -39,15 +41,21 @@ class Run:
         return run_line(line, lend_terminal=workbench.lends_terminal)
 
 
-def run_line(line: str, *, lend_terminal: bool) -> Result:
+def run_line(line: str, *, lend_terminal: bool, environment: Mapping[str, str] | None = None) -> Result:
     """Runs a shell line.
 
     Args:
         line: What the shell gets.
         lend_terminal: Whether the command writes to our own terminal; otherwise its output is caught.
+        environment: Of the command; our own if None.
     """
     done = subprocess.run(
-        [SHELL, "-c", line], check=False, capture_output=not lend_terminal, text=True, errors="backslashreplace"
+        [SHELL, "-c", line],
+        check=False,
+        capture_output=not lend_terminal,
+        text=True,
+        errors="backslashreplace",
+        env=environment,
     )
     exit_code = 128 - done.returncode if done.returncode < 0 else done.returncode
     ended = f"{line}: exit code {exit_code}"

@@ -114,16 +114,21 @@ def device_of(dump: Dump) -> str:
 
 
 def leaf_of(path: Path) -> Path:
-    """Returns the directory with the files of one step below a path, the path itself if it has some.
+    """Returns the directory with the files of one step below a path, the path itself if it has some or is a dump.
 
     Raises:
         DataError: there is none, or several that are not steps of one run.
     """
+    from dumpers.formats.registry import is_dump_file, is_whole_folder
     from precision_tool.workbench import leaf_directories, step_number
 
     if not path.is_dir():
-        raise DataError(f"{path}: no such directory; check the path")
-    if any(entry.is_file() for entry in path.iterdir()):
+        if is_dump_file(path):
+            return path
+        if path.is_file():
+            raise DataError(f"{path}: a file that is no dump of its own; give its folder, or see info {path.name}")
+        raise DataError(f"{path}: no such directory, nor a file that holds a dump; check the path")
+    if any(entry.is_file() for entry in path.iterdir()) or is_whole_folder(path):
         return path
     leaves = list(leaf_directories(path))
     if not leaves:

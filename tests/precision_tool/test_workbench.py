@@ -38,6 +38,29 @@ def test_build_graphs_are_found_by_number(names: list[str], chosen: list[str], t
     assert [path.name for path in graph_files(tmp_path)] == chosen
 
 
+def test_graphs_of_several_processes(tmp_path: Path) -> None:
+    """Newer compilers write into a folder a process; numbers of two processes say nothing about each other."""
+    for time, (folder, name) in enumerate(
+        [
+            ("pid_7_deviceid_0", "ge_proto_00000050_graph_1_Build.txt"),
+            ("pid_9_deviceid_0", "ge_proto_00000003_graph_1_Build.txt"),
+            ("pid_9_deviceid_0", "ge_proto_00000002_graph_1_Build.txt"),
+            ("pid_9_deviceid_0", "ge_proto_00000002_graph_2_Build.txt"),
+            ("pid_9_deviceid_0", "ge_proto_00000001_PreRunBegin.txt"),
+            ("other", "ge_proto_00000099_graph_1_Build.txt"),
+        ]
+    ):
+        path = tmp_path / folder / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("graph {}")
+        os.utime(path, (1_700_000_000 + time, 1_700_000_000 + time))
+    chosen = [path.relative_to(tmp_path).as_posix() for path in graph_files(tmp_path)]
+    assert chosen == [
+        "pid_9_deviceid_0/ge_proto_00000002_graph_2_Build.txt",
+        "pid_9_deviceid_0/ge_proto_00000003_graph_1_Build.txt",
+    ]
+
+
 def test_no_folder_has_no_graphs(tmp_path: Path) -> None:
     assert graph_files(tmp_path / "missing") == []
 
@@ -109,3 +132,16 @@ def test_an_original_op_leads_to_the_one_it_was_fused_into() -> None:
     ops = [Op("dense/MatMuldense/BiasAdd", "MatMulV2", attrs=originals), Op("x", "Data")]
     assert "it became part of dense/MatMuldense/BiasAdd" in str(unknown_op("dense/BiasAdd", ops, "here"))
     assert "did you mean dense/MatMuldense/BiasAdd?" in str(unknown_op("dense/BiasAd", ops, "here"))
+
+
+def test_beside_a_damaged_graph_only_the_name_counts(workbench: Workbench, data) -> None:  # type: ignore[no-untyped-def]
+    """The graph that is left may belong to something else, so it is not taken for want of another."""
+    graphs = data.root / "precision_data/npu/debug_0/graph"
+    (good,) = graph_files(graphs)
+    stray = data.root / "precision_data/npu/debug_0/dump/20240101000000/0/another/1/0"
+    stray.mkdir(parents=True)
+    assert workbench.graph_beside(stray) is not None
+    (graphs / "ge_proto_00000077_other_Build.txt").write_text("graph {")
+    assert workbench.graph_beside(stray) is None
+    assert [good.name not in line and "other_Build" in line for line in workbench.take_damaged()] == [True]
+    assert workbench.take_damaged() == ()

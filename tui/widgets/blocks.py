@@ -17,6 +17,8 @@ from tui.widgets.table_view import GAP, TableView, header
 LONGEST_TABLE = 1000
 """Rows of a table that are written out as text; longer ones belong into a ResultTable."""
 
+_SHOWN_FILES = 20
+
 
 class BlockText(Static):
     """One panel or table as text with a titled frame; wraps panels, fits tables to the width."""
@@ -49,7 +51,10 @@ class BlockList(VerticalScroll):
 
 def notes_of(result: Result) -> list[Block]:
     """Returns the talk of a result as lines without a frame, nothing where there is none."""
-    notes = (*(f"note: {note}" for note in result.notes), *(f"wrote {path}" for path in result.files))
+    more = len(result.files) - _SHOWN_FILES
+    wrote = [f"wrote {path}" for path in result.files[:_SHOWN_FILES]]
+    wrote += [f"wrote {more} more files"] if more > 0 else []
+    notes = (*(f"note: {note}" for note in result.notes), *wrote)
     return [Panel("", notes)] if notes else []
 
 

@@ -317,3 +317,17 @@ def test_replay_needs_an_op_a_graph_and_a_dump(data, ask, tmp_path) -> None:
         ask("replay dense/Relu", data.root)
     with pytest.raises(DataError, match="no dump"):
         ask("replay x", tmp_path / "empty")
+
+
+@pytest.mark.parametrize("sample", ["msprobe", "tfdbg", "tf_record", "saved_model"])
+def test_a_folder_that_is_one_dump_with_all_below_it(sample: str, ask, tmp_path: Path) -> None:
+    folder = Path(__file__).parents[2] / "data/samples" / sample
+    result = ask(f"vc -lt {folder} -rt {folder}", tmp_path)
+    assert result.exit_code == 0
+    assert result.data["comparisons"][0]["compared_bytes"] > 0
+
+
+def test_a_file_that_is_no_dump_is_not_said_to_be_missing(ask, tmp_path: Path) -> None:
+    (tmp_path / "a.bin").write_bytes(b"x")
+    with pytest.raises(DataError, match=r"a\.bin: a file that is no dump of its own; give its folder"):
+        ask(f"nan {tmp_path}/a.bin", tmp_path)

@@ -191,3 +191,10 @@ def test_a_damaged_file_shows_what_is_whole_and_is_3(data, ask) -> None:
     assert "cut off" in problem
     listed = ask("ls dump", data.root)
     assert (listed.exit_code, len(listed.problems)) == (3, 1)
+
+
+def test_data_of_unknown_type_have_no_path_none(tmp_path, ask) -> None:
+    np.save(tmp_path / "raw.npy", np.zeros(3, "V2"))
+    (panel,) = ask(f"pt {tmp_path}/raw.npy", tmp_path).blocks
+    assert any("unknown type" in line for line in panel.lines)
+    assert not any("None" in line for line in panel.lines)
