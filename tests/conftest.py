@@ -25,3 +25,11 @@ def shared_data() -> Path:
     if not folder.is_dir():
         pytest.skip(f"shared data not found at {folder} (set PRECISION_TOOL_SHARED_DATA)")
     return folder
+
+
+@pytest.fixture(scope="session")
+def samples() -> dict[str, Path]:
+    """Small files and folders of every kind that is read, by kind; ``tests/data/samples/README.md`` describes them."""
+    return {
+        folder.name: folder for folder in sorted((ROOT / "tests" / "data" / "samples").iterdir()) if folder.is_dir()
+    }

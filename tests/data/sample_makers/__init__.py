@@ -1,0 +1,1 @@
+"""What writes the samples of each family; see ``make_samples.py``."""
