@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -80,6 +81,16 @@ def read_with_tensorflow(run: Path) -> list[NDArray[np.generic]]:
 
     dump = DebugDumpDir(str(run), validate=False)
     return [datum.get_tensor() for datum in dump.dumped_tensor_data]
+
+
+def read_plainly(run: Path) -> list[bytes]:
+    """Returns the bytes of every file of a run: what reading it costs before anything is understood."""
+    found = []
+    for folder, _, names in os.walk(run):
+        for name in names:
+            with open(os.path.join(folder, name), "rb", buffering=0) as file:
+                found.append(file.read())
+    return found
 
 
 def write_read_cases(folder: Path, size: int, seed: int) -> list[ReadCase]:

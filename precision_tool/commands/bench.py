@@ -94,7 +94,6 @@ def _result(name: str, report: Report, out: Path | None) -> Result:
             Panel("Summary", tuple(_summary_lines(report.summary))),
             Panel("Setup", tuple(lines)),
         ],
-        notes=[f"wrote {out}"] if out else [],
         data=data,
         files=[out] if out else [],
     )

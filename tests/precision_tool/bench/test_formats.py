@@ -61,6 +61,8 @@ def test_summary_follows_from_the_rows(result):
     assert summary["list_time_per_file_growth"] == pytest.approx(growth)
     tfdbg = [row for row in rows if row["measure"] == "tfdbg"]
     assert summary["tfdbg_ratio"] == min(row["baseline_seconds"] / row["seconds"] for row in tfdbg)
+    worst = min(tfdbg, key=lambda row: row["ratio"])
+    assert summary["tfdbg_highest_ratio"] == worst["baseline_seconds"] / worst["plain_read_seconds"]
     assert set(summary["read_ratio"]) == {"npy", "npz", "checkpoint"}
 
 
