@@ -77,7 +77,7 @@ FULL: Final = Sizes(
     tensors=4000,
     read_bytes=64 * MEGABYTE,
     rounds=9,
-    slow_rounds=3,
+    slow_rounds=5,
 )
 SMALL: Final = Sizes(
     layouts=(
