@@ -5,9 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+hypothesis.settings.register_profile("suite", derandomize=True)
+hypothesis.settings.load_profile("suite")  # the same cases each time; --hypothesis-profile=default looks for new ones
 
 ROOT = Path(__file__).resolve().parent.parent
 

@@ -76,8 +76,8 @@ LAYOUTS = {
     "C1HWNC0": ("NCHW", "HWCN"),
     "NHWC1C0": ("NHWC", "NCHW"),
     "C1HWNCoC0": ("HWCN", "NCHW"),
-    "FRACTAL_ZN_RNN": ("ND",),
 }
+"""Layouts whose original shape and axes leave one reading; the recurrent ones need the number of gates besides."""
 
 
 @SLOW
