@@ -19,7 +19,7 @@ import numpy as np
 from dumpers.errors import DataError
 from dumpers.formats.crc32c import crc32c, masked
 from dumpers.formats.raw import open_regular
-from dumpers.formats.tf_tensor import WireTensor, array_from_bytes, check_content, plain_type, value_dtype
+from dumpers.formats.tf_tensor import WireTensor, array_from_bytes, check_content, plain_type
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -160,14 +160,15 @@ class RecordSource:
         """
         data = self._data()
         number, shape, content, typed = self.tensor
+        dtype = plain_type(number)
         try:
-            if content is None or typed or shape is None or value_dtype(number) == "string":
+            if content is None or typed or shape is None or dtype is None:
                 return array_from_bytes(data[self.start : self.end])
             check_content(number, shape, content[1] - content[0])
         except DataError as error:
             raise DataError(f"{self.path}: tensor in the record at byte {self.offset}: {error}") from error
         raw = np.frombuffer(data, np.uint8, content[1] - content[0], content[0])
-        return raw.view(plain_type(number)).reshape(shape)
+        return raw.view(dtype).reshape(shape)
 
     def _data(self) -> bytes:
         with open_regular(self.path) as file:
