@@ -41,3 +41,23 @@ async def test_every_kind_is_told_and_placed(samples, tmp_path):
         assert "NPU dump file" in shown_in(app.screen)
         assert "linked" in shown_in(app.screen)
         assert len(list((tmp_path / "precision_data/npu/debug_0/dump").rglob("MatMulV2.*"))) == 1
+
+
+SIDE = {"npz": "--as tf", "torch_pt": "--as tf", "msprobe": "--as tf", "npy": "--as tf", "hdf5": "--as npu"}
+"""Kinds whose files do not tell the side."""
+
+
+async def test_every_kind_is_placed_by_itself(samples, tmp_path):
+    app = WorkbenchApp(Workbench(settings_for(str(tmp_path))))
+    async with app.run_test(size=(160, 50)) as pilot:
+        await settled(pilot, lambda: not app.busy)
+        for kind, path in samples.items():
+            root = tmp_path / kind
+            root.mkdir()
+            before = app.screen
+            app.frame.command_line.begin(f"import '{path}' --root '{root}' {SIDE.get(kind, '')}")
+            await pilot.press("enter")
+            await settled(pilot, lambda before=before: app.screen is not before and not app.busy)
+            assert "linked" in shown_in(app.screen), kind
+            assert any(place.is_symlink() for place in (root / "precision_data").rglob("*")), kind
+            await pilot.press("escape")
