@@ -86,6 +86,11 @@ def decoded_dtype(encoding: str) -> str:
     return encoding
 
 
+def is_plain(encoding: str) -> bool:
+    """Tells whether the stored bytes are the array itself."""
+    return encoding in _PLAIN
+
+
 def stored_bytes(encoding: str, count: int) -> int:
     """Returns how many bytes ``count`` decoded elements take.
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from dumpers.formats.extent import TensorFile
+
 MAGIC: Final = b"\x93NUMPY"
 _USUAL_HEADER: Final = 256
 """Bytes read at once; enough for nearly every header."""
@@ -155,6 +157,48 @@ class NpySource:
         if raw.size != element_count(header.shape):
             raise DataError(f"{self.path}: became shorter while it was read")
         return header.array(raw, self.dtype, str(self.path))
+
+    def open(self) -> TensorFile | None:
+        """Opens the tensor in place; None for text, another byte order, or column-major data that are no vector.
+
+        Raises:
+            DataError: as for :meth:`load`.
+        """
+        from dumpers.formats.extent import TensorFile
+
+        where = str(self.path)
+        try:
+            fd = regular_only(where, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        try:
+            header = npy_header(_reader(fd), os.fstat(fd).st_size, where)
+            if self.shape is not None and self.shape != header.shape:
+                raise DataError(f"{self.path}: has shape {header.shape}, its index says {self.shape}")
+            dtype = header.target(self.dtype, where)
+        except OSError as error:
+            os.close(fd)
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        except BaseException:
+            os.close(fd)
+            raise
+        if not dtype.isnative or dtype.kind in "SU" or (header.fortran and sum(dim > 1 for dim in header.shape) > 1):
+            os.close(fd)
+            return None
+        return TensorFile(fd, header.offset, dtype, header.shape, where)
+
+
+def _reader(fd: int) -> Callable[[int], bytes]:
+    """Reads on from the start of a file, whatever its position."""
+    at = 0
+
+    def read(size: int) -> bytes:
+        nonlocal at
+        got = os.pread(fd, size, at)
+        at += len(got)
+        return got
+
+    return read
 
 
 def read_npy_header(path: Path) -> NpyHeader:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Final
@@ -12,12 +13,15 @@ from typing import TYPE_CHECKING, BinaryIO, Final
 import numpy as np
 
 from dumpers.errors import DataError
-from dumpers.formats.lowfloat import decode, decoded_dtype, stored_bytes
+from dumpers.formats.lowfloat import decode, decoded_dtype, is_plain, stored_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dumpers.formats.extent import TensorFile
+
 _NO_WAIT: Final = getattr(os, "O_NONBLOCK", 0)
+_CLOSE: Final = getattr(os, "O_CLOEXEC", 0)
 
 
 def open_regular(path: Path) -> BinaryIO:
@@ -92,6 +96,30 @@ class RawSource:
         array = decode(raw, self.encoding, count).reshape(self.shape)
         array.flags.writeable = False
         return array
+
+    def open(self) -> TensorFile | None:
+        """Opens the tensor in place; None where its elements have to be decoded.
+
+        Raises:
+            DataError: as for :meth:`load`.
+        """
+        from dumpers.formats.extent import TensorFile
+
+        if not is_plain(self.encoding) or sys.byteorder != "little":
+            return None
+        try:
+            fd = regular_only(str(self.path), os.O_RDONLY | _CLOSE)
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        found = TensorFile(fd, self.offset, _numpy_type(self.encoding), self.shape, str(self.path))
+        held = os.fstat(fd).st_size - self.offset
+        if held < found.nbytes:
+            found.close()
+            raise DataError(
+                f"{self.path}: ends after {max(held, 0)} of {found.nbytes} bytes of the tensor at {self.offset}; "
+                "dump it again"
+            )
+        return found
 
 
 def _numpy_type(encoding: str) -> np.dtype[np.generic]:

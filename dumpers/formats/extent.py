@@ -1,0 +1,80 @@
+"""Tensors that can be read in place: plain bytes, in this machine's order and row-major, somewhere in one file."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+
+import numpy as np
+
+from dumpers.formats.raw import element_count
+
+if TYPE_CHECKING:
+    from dumpers.records import TensorSource
+
+
+@dataclass(slots=True)
+class TensorFile:
+    """An open file and where in it a tensor lies. A context manager, which closes the file.
+
+    Attributes:
+        fd: File descriptor; positions do not matter, it is read with ``pread``.
+        offset: Of the first byte of the first element.
+        dtype: Of the elements, in this machine's byte order.
+        shape: Of the tensor.
+        where: The file's path, for messages.
+    """
+
+    fd: int
+    offset: int
+    dtype: np.dtype[np.generic]
+    shape: tuple[int, ...]
+    where: str = ""
+
+    @property
+    def count(self) -> int:
+        """Number of elements."""
+        return element_count(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the tensor."""
+        return self.count * self.dtype.itemsize
+
+    def close(self) -> None:
+        """Closes the file; again does nothing."""
+        if self.fd >= 0:
+            os.close(self.fd)
+            self.fd = -1
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+@runtime_checkable
+class InPlace(Protocol):
+    """A source that may be able to open its tensor where it lies."""
+
+    def open(self) -> TensorFile | None:
+        """Opens the file and checks that it is large enough.
+
+        Returns:
+            None where the bytes are not plain: then only loading the tensor gives its elements.
+
+        Raises:
+            DataError: as for loading.
+        """
+
+
+def open_tensor(source: TensorSource) -> TensorFile | None:
+    """Opens a tensor in place; None where it has to be loaded.
+
+    Raises:
+        DataError: as for loading.
+    """
+    return source.open() if isinstance(source, InPlace) else None
