@@ -2,29 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from compare.op_lookup import recorded_sources
 
 if TYPE_CHECKING:
     from dumpers.graph import Graph, Op
 
-_INSERTED = frozenset({"Cast", "TransData"})
+_SAME = frozenset({"Cast", "TransData", "Identity"})
 """Types of the ops that the compiler inserts between two originals without changing what a value means."""
+
+_RESHAPES = frozenset({"Reshape", "Squeeze", "SqueezeV2", "ExpandDims", "Unsqueeze", "UnsqueezeV2", "Flatten"})
+"""The same elements in the same order, in another shape."""
+
+_TURNS = frozenset({"Transpose", "TransposeD"})
+"""The same elements with the axes exchanged."""
+
+StepText = tuple[Literal["turn", "shape"], tuple[int, ...], str]
+"""Kind, numbers and reason of a :class:`compare.pairs.Step` of the reference."""
 
 _QUANT_IN, _QUANT_OUT = "AscendDequant", "AscendQuant"
 
 
 @dataclass(frozen=True)
 class Reference:
-    """A tensor of the framework's graph: output ``slot`` of op ``op``. Empty ``op``: none, ``reason`` says why."""
+    """A tensor of the framework's graph: output ``slot`` of op ``op``. Empty ``op``: none, ``reason`` says why.
+
+    Attributes:
+        steps: What inserted ops did to the tensor on its way, in order.
+    """
 
     op: str
     slot: int = 0
     reason: str = ""
+    steps: tuple[StepText, ...] = ()
 
 
 class OriginalNames:
@@ -58,19 +72,63 @@ class OriginalNames:
         return ""
 
     def output(self, op: Op, slot: int) -> Reference:
-        """Returns the reference of an output; that of an inserted cast is what went into it."""
+        """Returns the reference of an output; that of an inserted cast, transpose or reshape is what went into it."""
         seen: set[str] = set()
+        steps: list[StepText] = []
         while op.name not in seen:
             seen.add(op.name)
             found = self._own(op, slot)
-            if found.op or op.type not in _INSERTED or not op.inputs:
-                return found
-            source = op.inputs[slot if slot < len(op.inputs) else 0]
+            if found.op:
+                return replace(found, steps=tuple(reversed(steps)))
+            done, trouble = self._passed(op, slot, turned_later=any(kind == "turn" for kind, _, _ in steps))
+            if done is None:
+                return replace(found, reason=trouble or found.reason)
+            steps += done
+            source = op.inputs[slot if slot < len(op.inputs) and not done else 0]
             producer = self._graph.ops.get(source.op)
             if producer is None:
                 return Reference("", 0, f"the graph has no op {source.op or 'that'} feeds {op.name}")
             op, slot = producer, source.slot
         return Reference("", 0, f"the graph runs in a circle at {op.name}")
+
+    def _passed(self, op: Op, slot: int, *, turned_later: bool) -> tuple[list[StepText] | None, str]:
+        """Returns what an inserted op does to its first input; None where its output is another tensor, and why."""
+        if not op.inputs or op.originals:
+            return None, ""
+        if op.type in _SAME:
+            return [], ""
+        if slot or op.type not in _RESHAPES | _TURNS:
+            return None, ""
+        if op.type in _TURNS:
+            order = self._permutation(op)
+            if order is None:
+                return None, f"{op.name} was inserted by the compiler, and which axes it exchanges is not known"
+            return [("turn", order, f"axes in the order {','.join(map(str, order))} by the inserted {op.name}")], ""
+        shape = _static_shape(op)
+        if turned_later and shape is None:
+            return None, f"{op.name} was inserted by the compiler, and which shape it gives is not known"
+        return [("shape", shape or (), f"in the shape that the inserted {op.name} gives it")], ""
+
+    def _permutation(self, op: Op) -> tuple[int, ...] | None:
+        """Returns the axes that an inserted transpose takes, from its attribute or from a constant of the graph."""
+        order = op.attrs.get("perm")
+        if order is None and len(op.inputs) > 1:
+            constant = self._graph.ops.get(op.inputs[1].op)
+            value = constant.attrs.get("value") if constant is not None else None
+            order = value if isinstance(value, (list, tuple)) else None
+        if not isinstance(order, (list, tuple)):
+            return None
+        axes = tuple(axis for axis in order if isinstance(axis, int) and not isinstance(axis, bool))
+        return axes if axes and sorted(axes) == list(range(len(axes))) == list(range(len(order))) else None
+
+    def all_references(self) -> Iterator[str]:
+        """Yields every name of the framework that the graph mentions; one may come more than once."""
+        for op in self._graph:
+            yield from op.originals
+            for port in op.output_ports:
+                name = port.attrs.get("_datadump_origin_name")
+                if isinstance(name, str) and name:
+                    yield name
 
     def input(self, op: Op, slot: int, recorded: int) -> Reference:
         """Returns the reference of an input: that of its producer's output.
@@ -111,6 +169,15 @@ class OriginalNames:
         if len(originals) > 1 or (originals[0] != op.name and len(self.members[self.groups[op.name]]) > 1):
             return None
         return originals[0]
+
+
+def _static_shape(op: Op) -> tuple[int, ...] | None:
+    """Returns the shape of an op's first output where the graph knows all of it."""
+    if not op.output_ports:
+        return None
+    port = op.output_ports[0]
+    shape = port.origin_shape if port.origin_shape is not None else port.shape
+    return shape if shape and all(size >= 0 for size in shape) else None
 
 
 def _named(op: Op, slot: int) -> bool:

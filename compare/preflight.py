@@ -11,7 +11,7 @@ import numpy as np
 from compare.isolation import input_records, same_bits
 from compare.kernels.table import device_type
 from compare.metrics import compare_arrays
-from compare.sweep import original_layouts
+from compare.views import original_layouts
 from dumpers.dtypes import WITHOUT_VALUE, is_float
 from dumpers.errors import DataError
 from dumpers.formats.layouts import is_private
@@ -64,7 +64,7 @@ class Partners:
 
     def __init__(self, pairing: Pairing) -> None:
         self._right: Mapping[tuple[str, str, int], TensorRecord] = {
-            (p.left.op, p.left.io, p.left.slot): p.right for p in pairing.pairs if p.left and p.right
+            (p.left.op, p.left.io, p.left.slot): p.right for p in pairing.pairs if not p.steps
         }
 
     def of(self, record: TensorRecord) -> TensorRecord | None:

@@ -15,16 +15,17 @@ from compare.metrics import compare_arrays, shape_text
 from compare.op_lookup import size_bytes
 from compare.pairing import Pair, Unpaired, pair_dumps
 from compare.table import Comparison, ComparisonRow
+from compare.views import align
 from dumpers.errors import DataError
-from dumpers.formats.layouts import is_private, to_original
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from compare.figures import Figures
+    from compare.name_map import NameMap
     from dumpers.graph import Graph
-    from dumpers.records import Dump, TensorRecord
+    from dumpers.records import Dump
 
     Array = NDArray[np.generic]
 
@@ -47,6 +48,7 @@ def compare_dumps(
     threads: int | None = None,
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
+    names: NameMap | None = None,
 ) -> Comparison:
     """Compares two dumps tensor by tensor.
 
@@ -59,6 +61,7 @@ def compare_dumps(
         threads: Number of threads; as many as there are processors, at most 8, if None.
         progress: Told after each batch.
         memory_bytes: Bound on the arrays in memory.
+        names: The user's own pairs of op names.
 
     Raises:
         DataError: one side is empty, or the graph does not belong to the dump.
@@ -66,7 +69,7 @@ def compare_dumps(
     for side, dump in (("left", left), ("right", right)):
         if not dump.records and not dump.problems:
             raise DataError(f"no tensors in the {side} dump {dump.path}: dump a step there first, or give another path")
-    pairing = pair_dumps(left, right, graph)
+    pairing = pair_dumps(left, right, graph, names)
     pairs = list(pairing.pairs)
     count = threads or min(_MAX_THREADS, os.cpu_count() or 1)
     compared = iter(_compare_all(pairs, count, progress, memory_bytes))
@@ -77,6 +80,8 @@ def compare_dumps(
         right=right.path,
         rows=rows,
         unpaired=pairing.unpaired,
+        coverage=pairing.coverage,
+        map_notes=pairing.notes,
         problems=left.problems + right.problems,
         left_npy=_all_npy(left),
         right_npy=_all_npy(right),
@@ -110,40 +115,11 @@ def compare_pair(pair: Pair) -> ComparisonRow:
 
 def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array) -> ComparisonRow:
     stored = left.shape
-    left, right, layout_notes = original_layouts(pair.left, left, pair.right, right)
+    left, right, view_notes = align(pair, left, right)
     figures, shape_note = _in_one_order(compare_arrays(left, right))
     flat = pair.by_original and left.shape == stored
-    notes = [note for note in (*layout_notes, shape_note) if note]
+    notes = [note for note in (*view_notes, shape_note) if note]
     return replace(row, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
-
-
-def original_layouts(
-    left_record: TensorRecord, left: Array, right_record: TensorRecord, right: Array
-) -> tuple[Array, Array, tuple[str, str]]:
-    """Undoes the private layouts of two partners, with a note for each where that is impossible."""
-    left, left_note = _original(left_record, left, _plain_shape(right_record, right))
-    right, right_note = _original(right_record, right, _plain_shape(left_record, left))
-    return left, right, (left_note, right_note)
-
-
-def _plain_shape(record: TensorRecord, array: Array) -> tuple[int, ...] | None:
-    """Original shape that the partner tells, None if it does not know it either."""
-    return record.original_shape if is_private(record.format) else array.shape
-
-
-def _original(record: TensorRecord, array: Array, partner: tuple[int, ...] | None) -> tuple[Array, str]:
-    """Undoes a private layout; where that is impossible the stored data are compared, and it is said."""
-    shape = record.original_shape if record.original_shape is not None else partner
-    if not is_private(record.format) or array.shape == shape:
-        return array, ""
-    if shape is None:
-        return array, f"compared in stored layout {record.format}"
-    known = str(getattr(record.source, "layout", ""))
-    groups = int(getattr(record.source, "groups", 1))
-    try:
-        return to_original(array, record.format, shape, original_format=known, groups=groups), ""
-    except DataError as error:
-        return array, f"compared in stored layout {record.format} ({error})"
 
 
 def _in_one_order(figures: Figures) -> tuple[Figures, str]:

@@ -22,7 +22,7 @@ from compare.result_file import ResultFile, ResultRow, read_csv
 from dumpers.formats.atomic import atomic_file
 
 if TYPE_CHECKING:
-    from compare.pairing import Unpaired
+    from compare.pairs import Coverage, Unpaired
     from dumpers.records import Io, Problem, TensorRecord
 
 __all__ = ["Comparison", "ComparisonRow", "ResultFile", "ResultRow", "csv_text", "read_csv", "write_csv"]
@@ -101,6 +101,8 @@ class Comparison:
         problems: Damaged files met while the dumps were read.
         left_npy, right_npy: Whether that side's data are npy files.
         compared_bytes: Stored bytes of both sides that were held against each other.
+        coverage: Bytes of both dumps and of their tensors that are in pairs.
+        map_notes: Lines of the user's map of op names that did nothing.
     """
 
     left: Path
@@ -111,6 +113,8 @@ class Comparison:
     left_npy: bool = False
     right_npy: bool = True
     compared_bytes: int = 0
+    coverage: Coverage | None = None
+    map_notes: tuple[str, ...] = ()
 
     def __iter__(self) -> Iterator[ComparisonRow]:
         return iter(self.rows)

@@ -70,6 +70,8 @@ def unexplained(left: Side, right: Side, pairing: Pairing) -> Unexplained:
     found = Unexplained()
     search = _Search(left, right, Partners(pairing))
     for pair in pairing.pairs:
+        if pair.steps:
+            continue  # A slice or a turned tensor has no op of the other side that computed just that.
         if pair.io == "input" and found.differing:
             continue
         try:

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError
+from precision_tool.commands.pairing_report import add_map_option, map_of
 from precision_tool.commands.summary import summarise_path
-from precision_tool.commands.vector_compare import compare_plan, default_plan
+from precision_tool.commands.vector_compare import Plan, compare_plan, default_plan
 from precision_tool.result import Block, ExitCode, Result
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from compare.name_map import NameMap
     from precision_tool.commands.base import Progress
     from precision_tool.workbench import Workbench
 
@@ -35,6 +37,7 @@ class AutoCheck:
     def configure(self, parser: argparse.ArgumentParser) -> None:
         """Adds the options."""
         parser.add_argument("-c", "--vector_compare", action="store_true", help="compare the dumps first (as vc)")
+        add_map_option(parser)
         parser.add_argument("-l", "--limit", type=int, default=3, help="overflow records to show (3)")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
@@ -43,7 +46,8 @@ class AutoCheck:
 
         report = _Report()
         if args.vector_compare:
-            report.add("vector_compare", lambda: compare_plan(default_plan(None, workbench), workbench, progress))
+            names = map_of(args)
+            report.add("vector_compare", lambda: compare_plan(_plan(workbench, names), workbench, progress))
         report.add("summary", lambda: _summary(workbench))
         report.add("fusion", lambda: checks.fusion(workbench.workspace))
         report.add("overflow", lambda: checks.overflow(workbench.workspace, args.limit))
@@ -58,6 +62,10 @@ class AutoCheck:
             exit_code=report.exit_code if report.checked else ExitCode.DATA,
             problems=report.problems,
         )
+
+
+def _plan(workbench: Workbench, names: NameMap | None) -> Plan:
+    return replace(default_plan(None, workbench), names=names)
 
 
 def _summary(workbench: Workbench) -> Result:

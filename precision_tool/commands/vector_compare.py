@@ -5,17 +5,25 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError, UsageError
 from dumpers.workspace import DEFAULT_RUN, EARLIER_RUN
+from precision_tool.commands.pairing_report import (
+    add_map_option,
+    map_of,
+    pairing_blocks,
+    pairing_data,
+    pairing_notes,
+)
 from precision_tool.commands.summary import summarise_path
 from precision_tool.result import Block, ExitCode, Result, Table
 
 if TYPE_CHECKING:
+    from compare.name_map import NameMap
     from compare.table import Comparison, ComparisonRow
     from dumpers.graph import Graph
     from dumpers.records import Dump
@@ -49,10 +57,15 @@ class Job:
 
 @dataclass
 class Plan:
-    """What to compare, and what was left out."""
+    """What to compare, and what was left out.
+
+    Attributes:
+        names: The user's own pairs of op names.
+    """
 
     jobs: list[Job]
     notes: list[str] = field(default_factory=list)
+    names: NameMap | None = None
 
 
 class VectorCompare:
@@ -72,10 +85,12 @@ class VectorCompare:
         parser.add_argument("-lt", "--left", default=None, help="directory under test")
         parser.add_argument("-rt", "--right", default=None, help="directory of the reference")
         parser.add_argument("-g", "--graph", default=None, help="graph file (ge_proto text or json)")
+        add_map_option(parser)
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Compares; exit code 1 when an output is below 0.98 or one side alone is not finite."""
-        return compare_plan(plan_for(args, workbench), workbench, progress)
+        names = map_of(args)
+        return compare_plan(replace(plan_for(args, workbench), names=names), workbench, progress)
 
 
 # ------------------------------------------------------------------------------------------------ what to compare
@@ -195,11 +210,11 @@ def compare_plan(plan: Plan, workbench: Workbench, progress: Progress) -> Result
     worst = ExitCode.CLEAN
     for job in plan.jobs:
         sides = (workbench.read_dump(job.left), workbench.read_dump(job.right))
-        comparison = compare_dumps(*sides, job.graph, progress=partial(progress, "comparing"))
+        comparison = compare_dumps(*sides, job.graph, names=plan.names, progress=partial(progress, "comparing"))
         target = _write(comparison, workbench.workspace.new_result())
         files.append(target)
         summary = summarise_path(target, threshold=THRESHOLD, limit=SUMMARY_LIMIT)
-        blocks += [*_tables(comparison), *summary.blocks]
+        blocks += [*_tables(comparison), *pairing_blocks(comparison), *summary.blocks]
         notes += _notes(comparison, sides) + list(summary.notes)
         data.append(_data(comparison, target) | {"summary": summary.data})
         worst = max(worst, exit_code_of(comparison))
@@ -293,7 +308,7 @@ def _notes(comparison: Comparison, sides: Sequence[Dump]) -> list[str]:
     notes += [f"{path}: ignored, no dump file" for side in sides for path in side.ignored]
     judged, rows, damaged = len(comparison.judged), len(comparison.rows), comparison.unreadable
     notes.append(f"{judged} of {rows} tensors compared, {rows - judged} not (see the reasons), {damaged} unreadable")
-    return notes
+    return notes + pairing_notes(comparison)
 
 
 def _data(comparison: Comparison, target: Path) -> dict[str, Any]:
@@ -308,7 +323,7 @@ def _data(comparison: Comparison, target: Path) -> dict[str, Any]:
         "differing": sum(1 for row in comparison.judged if row.figures and row.figures.differing),
         "not_judged": [_row_data(row) for row in comparison.not_judged],
         "problems": [{"path": str(p.path), "reason": p.reason} for p in comparison.problems],
-    }
+    } | pairing_data(comparison)
 
 
 def _row_data(row: ComparisonRow) -> dict[str, Any]:

@@ -331,3 +331,25 @@ def test_a_file_that_is_no_dump_is_not_said_to_be_missing(ask, tmp_path: Path) -
     (tmp_path / "a.bin").write_bytes(b"x")
     with pytest.raises(DataError, match=r"a\.bin: a file that is no dump of its own; give its folder"):
         ask(f"nan {tmp_path}/a.bin", tmp_path)
+
+
+def test_a_map_pairs_ops_and_coverage_is_told(tmp_path, ask) -> None:
+    values = np.arange(6, dtype=np.float32)
+    for side, name in (("a", "model_fc"), ("b", "net_fc")):
+        (tmp_path / side).mkdir()
+        write_npy(tmp_path / side / f"{name}.0.1700000000000000.npy", values)
+        write_npy(tmp_path / side / f"{side}_only.0.1700000000000001.npy", values[:2])
+    (tmp_path / "names.csv").write_text("re:model_(.*),net_\\1\nunused,net_x\n")
+    line = f"vc -lt {tmp_path / 'a'} -rt {tmp_path / 'b'}"
+    assert ask(line, tmp_path).data["comparisons"][0]["judged"] == 0
+    result = ask(f"{line} --map {tmp_path / 'names.csv'}", tmp_path)
+    (data,) = result.data["comparisons"]
+    assert data["judged"] == 1
+    assert data["coverage"] == {side: {"bytes": 32, "paired": 24, "compared": 24} for side in ("left", "right")}
+    assert {(row["side"], row["op"]) for row in data["unpaired"]} == {("left", "a_only"), ("right", "b_only")}
+    assert all(row["reason"] and row["bytes"] == 8 for row in data["unpaired"])
+    assert "map: names.csv line 2: no op on the left is called unused" in result.notes
+    assert "left: 32 bytes, 24 bytes (75.0%) paired, 24 bytes (75.0%) compared" in result.notes
+    json.dumps(plain_data(result.data), allow_nan=False)
+    with pytest.raises(DataError, match=r"none\.csv: cannot be read"):
+        ask(f"{line} --map {tmp_path / 'none.csv'}", tmp_path)
