@@ -1,13 +1,10 @@
-"""Two arrays as blocks of float64, whatever their element types and memory order.
+"""Arrays as blocks of float64, whatever their element types and memory order.
 
-A block is small enough for a core's cache, so every later step on it is cheap and the memory of a comparison does not
-grow with the tensors. Sixty-four-bit integers bring their differences along, since float64 would round them (FC09).
+A block is small enough for a core's cache, so every later step on it is cheap and memory does not grow with the tensor.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -19,8 +16,6 @@ BLOCK = 1 << 15
 """Elements a block: 256 KB as float64."""
 
 Kind = Literal["float", "integer", "boolean", "complex", "text", "opaque"]
-
-Floats = "NDArray[np.float64]"
 
 
 def element_kind(dtype: np.dtype[np.generic]) -> Kind:
@@ -42,57 +37,16 @@ def flat(array: NDArray[np.generic]) -> NDArray[np.generic]:
     return array.flat  # type: ignore[return-value]  # slicing a flatiter copies just the slice
 
 
-@dataclass(frozen=True)
-class Block:
-    """Elements ``start`` and following of both sides.
-
-    Attributes:
-        x, y: Values; complex numbers as real and imaginary parts side by side.
-        width: Numbers an element: 2 for complex, else 1.
-        distance: Exact ``|x - y|`` where float64 cannot hold the values, else None.
-        largest: Greatest of ``distance`` as a Python number, exact.
-    """
-
-    start: int
-    x: NDArray[np.float64]
-    y: NDArray[np.float64]
-    width: int = 1
-    distance: NDArray[np.float64] | None = None
-    largest: int = 0
-
-
-def pair_blocks(left: NDArray[np.generic], right: NDArray[np.generic], *, size: int = BLOCK) -> Iterator[Block]:
-    """Yields both arrays, which must have equally many elements, in blocks of at most ``size`` elements."""
-    width = 2 if "c" in left.dtype.kind + right.dtype.kind else 1
-    exact = _both_wide_integers(left.dtype, right.dtype)
-    a, b = flat(left), flat(right)
-    for start in range(0, left.size, size):
-        one, two = a[start : start + size], b[start : start + size]
-        if exact:
-            yield _integer_block(start, one, two)
-        else:
-            yield Block(start, to_float64(one, width), to_float64(two, width), width)
-
-
 def to_float64(block: NDArray[np.generic], width: int = 1) -> NDArray[np.float64]:
-    """Returns a block as float64; with ``width`` 2 as real and imaginary parts side by side."""
+    """Returns a block as contiguous float64; with ``width`` 2 as real and imaginary parts side by side."""
+    values: NDArray[np.float64]
     if width == 2:
-        return np.ascontiguousarray(block, dtype=np.complex128).view(np.float64)
-    return block.astype(np.float64)
-
-
-def _both_wide_integers(left: np.dtype[np.generic], right: np.dtype[np.generic]) -> bool:
-    kinds = {element_kind(left), element_kind(right)}
-    return kinds <= {"integer", "boolean"} and max(left.itemsize, right.itemsize) == 8
-
-
-def _integer_block(start: int, one: NDArray[np.generic], two: NDArray[np.generic]) -> Block:
-    x, y = one.astype(np.float64), two.astype(np.float64)
-    same = np.array_equal(one, two) and one.dtype == two.dtype
-    if same:
-        return Block(start, x, y, distance=np.zeros(x.shape))
-    distance = absolute_difference(one, two)
-    return Block(start, x, y, distance=distance.astype(np.float64), largest=int(distance[np.argmax(distance)]))
+        values = np.ascontiguousarray(block, dtype=np.complex128).view(np.float64)
+        return values
+    if block.dtype == np.bool_:  # a stored byte other than 0 and 1 is true all the same
+        block = np.ascontiguousarray(block).view(np.uint8) != 0
+    values = np.ascontiguousarray(block, dtype=np.float64)
+    return values
 
 
 def absolute_difference(one: NDArray[np.generic], two: NDArray[np.generic]) -> NDArray[np.uint64] | NDArray[np.object_]:

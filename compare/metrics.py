@@ -20,35 +20,47 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from compare.blocks import Kind, element_kind
+from compare.careful import divergence, width_of
 from compare.figures import BOTH_EMPTY, BOTH_ZERO, COLUMNS, FIELDS, Figures, shape_text
+from compare.sides import Side
 from compare.statistics import TensorStatistics, statistics
-from compare.sums import Moments, Sums, accumulate, divergence
+from compare.sums import Moments, Run, Sums, accumulate
 from compare.verbatim import differing_elements
+from dumpers.formats.extent import TensorFile, open_tensor
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
+
+    from dumpers.records import TensorSource
+
+    Array = NDArray[np.generic]
 
 __all__ = ["COLUMNS", "Figures", "TensorStatistics", "compare_arrays", "shape_text", "statistics"]
 
 
-def compare_arrays(left: NDArray[np.generic], right: NDArray[np.generic], *, with_divergence: bool = True) -> Figures:
+def compare_arrays(left: Array, right: Array, *, with_divergence: bool = True, run: Run = map) -> Figures:
     """Compares the array under test (left) with the reference (right).
 
     Args:
         left: Any element type; raw two-byte data must have been given a type before.
         right: The reference.
-        with_divergence: The Kullback-Leibler divergence needs a second pass; False leaves it undefined.
+        with_divergence: The Kullback-Leibler divergence needs more passes; False leaves it undefined.
+        run: Sweeps the chunks of large arrays; see :data:`compare.sums.Run`.
     """
     heading = Figures(left.shape, right.shape, left.dtype.name, right.dtype.name, left.size)
     if left.shape != right.shape:
-        return _shapes_differ(heading, left, right, with_divergence)
+        flat = None
+        if left.size == right.size:
+            one, two = left.reshape(-1), right.reshape(-1)
+            flat = compare_arrays(one, two, with_divergence=with_divergence, run=run)
+        return _shapes_differ(heading, right.size, flat)
     kinds = (element_kind(left.dtype), element_kind(right.dtype))
-    trouble = _kinds_that_do_not_meet(kinds, left, right)
+    trouble = _kinds_that_do_not_meet(kinds, left.dtype, right.dtype)
     if trouble:
         return _undefined(heading, trouble)
     if kinds[0] in ("text", "opaque"):
@@ -56,23 +68,59 @@ def compare_arrays(left: NDArray[np.generic], right: NDArray[np.generic], *, wit
         return _undefined(heading, reason, differing=differing_elements(left, right))
     if left.size == 0:
         return _undefined(heading, BOTH_EMPTY, differing=0)
-    return _numbers(heading, left, right, with_divergence)
+    return _numbers(heading, Side.of_array(left), Side.of_array(right), with_divergence, run)
 
 
-def _kinds_that_do_not_meet(kinds: tuple[Kind, Kind], left: NDArray[np.generic], right: NDArray[np.generic]) -> str:
+def compare_sources(
+    left: TensorSource, right: TensorSource, *, with_divergence: bool = True, run: Run = map
+) -> Figures:
+    """Compares two tensors without loading them where their bytes lie plainly in files; else loads them.
+
+    Raises:
+        DataError: a file cannot be read, or is damaged.
+    """
+    with ExitStack() as opened:
+        files = []
+        for source in (left, right):
+            file = open_tensor(source)
+            if file is None:
+                break
+            files.append(opened.enter_context(file))
+        if len(files) == 2 and _in_place(*files):
+            return _compare_files(*files, with_divergence=with_divergence, run=run)
+    return compare_arrays(left.load(), right.load(), with_divergence=with_divergence, run=run)
+
+
+def _in_place(left: TensorFile, right: TensorFile) -> bool:
+    """Whether both are numbers and there are some; the rest needs no speed."""
+    kinds = {element_kind(left.dtype), element_kind(right.dtype)}
+    return left.count > 0 and right.count > 0 and not kinds & {"text", "opaque"}
+
+
+def _compare_files(left: TensorFile, right: TensorFile, *, with_divergence: bool, run: Run) -> Figures:
+    names, count = (left.dtype.name, right.dtype.name), left.count
+    heading = Figures(left.shape, right.shape, *names, count)
+    if left.shape == right.shape:
+        return _numbers(heading, Side.of_file(left), Side.of_file(right), with_divergence, run)
+    flat = None
+    if count == right.count:
+        flat_heading = Figures((count,), (count,), *names, count)
+        flat = _numbers(flat_heading, Side.of_file(left), Side.of_file(right), with_divergence, run)
+    return _shapes_differ(heading, right.count, flat)
+
+
+def _kinds_that_do_not_meet(kinds: tuple[Kind, Kind], left: np.dtype[np.generic], right: np.dtype[np.generic]) -> str:
     verbatim = [kind for kind in kinds if kind in ("text", "opaque")]
     if len(verbatim) == 1 or (len(verbatim) == 2 and kinds[0] != kinds[1]):
-        return f"{left.dtype.name} cannot be compared with {right.dtype.name}"
+        return f"{left.name} cannot be compared with {right.name}"
     return ""
 
 
-def _shapes_differ(
-    heading: Figures, left: NDArray[np.generic], right: NDArray[np.generic], with_divergence: bool
-) -> Figures:
-    shapes = f"{shape_text(left.shape)} against {shape_text(right.shape)}"
-    if left.size != right.size:
-        return _undefined(heading, f"shapes differ: {shapes} ({left.size} against {right.size} elements)")
-    flattened = compare_arrays(left.reshape(-1), right.reshape(-1), with_divergence=with_divergence)
+def _shapes_differ(heading: Figures, right_elements: int, flattened: Figures | None) -> Figures:
+    shapes = f"{shape_text(heading.left_shape)} against {shape_text(heading.right_shape)}"
+    if flattened is None:
+        counts = f"{heading.elements} against {right_elements} elements"
+        return _undefined(heading, f"shapes differ: {shapes} ({counts})")
     equal = "; the data are equal element for element" if flattened.differing == 0 else ""
     return _undefined(heading, f"shapes differ (same element count): {shapes}{equal}", flattened=flattened)
 
@@ -92,15 +140,13 @@ def _undefined(
     )
 
 
-def _numbers(heading: Figures, left: NDArray[np.generic], right: NDArray[np.generic], with_divergence: bool) -> Figures:
-    sums = accumulate(left, right)
+def _numbers(heading: Figures, left: Side, right: Side, with_divergence: bool, run: Run) -> Figures:
+    sums = accumulate(left, right, run)
     draft = _Draft(sums, scalar=heading.elements == 1)
     if with_divergence:
-        draft.take("KullbackLeiblerDivergence", lambda: divergence(left, right, sums))
+        draft.take("KullbackLeiblerDivergence", lambda: divergence(left, right))
     else:
         draft.reasons["KullbackLeiblerDivergence"] = "not asked for"
-    width = 2 if "complex" in (element_kind(left.dtype), element_kind(right.dtype)) else 1
-    wide = sums.largest_exact > 2**53
     return Figures(
         heading.left_shape,
         heading.right_shape,
@@ -108,7 +154,7 @@ def _numbers(heading: Figures, left: NDArray[np.generic], right: NDArray[np.gene
         heading.right_dtype,
         heading.elements,
         differing=sums.differing,
-        finite=sums.finite // width,
+        finite=sums.finite // width_of(left, right),
         nan_left=sums.nan_left,
         nan_right=sums.nan_right,
         inf_left=sums.inf_left,
@@ -116,7 +162,7 @@ def _numbers(heading: Figures, left: NDArray[np.generic], right: NDArray[np.gene
         non_finite_mismatches=sums.mismatches,
         mismatch_index=sums.first_mismatch,
         max_abs_index=sums.largest_at,
-        max_abs_exact=sums.largest_exact if wide else None,
+        max_abs_exact=sums.largest_exact if sums.largest_exact > 2**53 else None,
         pattern=draft.pattern(),
         reasons=draft.reasons,
         **draft.figures(),

@@ -1,49 +1,76 @@
-"""The sums behind every figure, taken in one pass over two arrays, over the elements that are finite on both sides."""
+"""The sums behind every figure, taken in one pass over two tensors, over the numbers that are finite on both sides.
+
+The compiled kernels add whole blocks in float64. What they cannot do well is noticed afterwards and taken again:
+squares that leave the range of float64 (with powers of two taken out), sums that cancel (exactly), spreads that are
+small against the mean (about the mean).
+"""
 
 from __future__ import annotations
 
 import math
+import threading
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from compare.blocks import Block, pair_blocks
+from compare import careful
+from compare.onepass.decode import numbers_of
+from compare.onepass.state import (
+    ABOVE,
+    DD,
+    DIFFERING,
+    FINITE,
+    FIRST_MISMATCH,
+    FLOATS,
+    INF_LEFT,
+    INF_RIGHT,
+    INTEGERS,
+    MISMATCHES,
+    NAN_LEFT,
+    NAN_RIGHT,
+    REL,
+    REL_TOP,
+    SD,
+    SX,
+    SY,
+    TOP,
+    TOP_AT,
+    TOP_BITS,
+    TOP_CARRY,
+    XX,
+    XY,
+    YY,
+)
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    Values = NDArray[np.float64]
+    from compare.sides import Side
 
-ZERO = float(np.finfo(np.float64).eps)
+    Floats = NDArray[np.float64]
+    Counts = NDArray[np.int64]
+    State = tuple[Floats, Counts]
+
+ZERO: Final = float(np.finfo(np.float64).eps)
 """Reference values up to this one count as zero in the relative errors, as the users' columns have always had it."""
 
-SMALLEST_SHARE = 1.1920929e-07
-"""Floor of the two distributions of the Kullback-Leibler divergence (float32 epsilon)."""
+CHUNK_BYTES: Final = 16 << 20
+"""Bytes of one side swept by one call; sums of the chunks are added in order, so threads do not change a result."""
 
-_SAFE = (1e-140, 1e140)
+Run = Callable[[Callable[[tuple[int, int]], "State"], Iterable[tuple[int, int]]], Iterable["State"]]
+"""Like ``map``: that of a thread pool sweeps the chunks of a large tensor side by side."""
 
+_SAFE: Final = (1e-140, 1e140)
+_CANCELS: Final = 1e-3
+"""A sum below this share of what its terms could add up to is taken again, exactly."""
 
-@dataclass(frozen=True)
-class Scale:
-    """Powers of two taken out of the values, so that squares of 1e200 or 1e-200 stay in range (FC06).
-
-    Attributes:
-        left, right: Exponents for the two sides.
-        half: 1 when even a difference could leave the range, else 0.
-        distance: Exponent for the differences.
-    """
-
-    left: int = 0
-    right: int = 0
-    half: int = 0
-    distance: int = 0
+_SPREAD: Final = 1e-2
+"""A variance below this share of the mean square is taken again, about the mean."""
 
 
-PLAIN = Scale()
-
-
-@dataclass
+@dataclass(slots=True)
 class Moments:
     """Mean and spread of one side, merged block by block (no cancellation however far the mean is from zero)."""
 
@@ -53,7 +80,7 @@ class Moments:
     low: float = math.inf
     high: float = -math.inf
 
-    def add(self, values: Values) -> None:
+    def add(self, values: Floats) -> None:
         """Merges a block of finite values."""
         n = values.size
         mean = float(values.sum()) / n
@@ -72,17 +99,17 @@ class Moments:
         """Population standard deviation."""
         return math.sqrt(self.spread / self.count) if self.count else math.nan
 
-    @property
-    def magnitude(self) -> float:
-        """Largest absolute value, 0 without values."""
-        return max(abs(self.low), abs(self.high)) if self.count else 0.0
 
-
-@dataclass
+@dataclass(slots=True)
 class Sums:
-    """Counts by element, sums over the numbers (both parts of a complex one) that are finite on both sides."""
+    """Counts by element, sums over the numbers (both parts of a complex one) that are finite on both sides.
 
-    scale: Scale = PLAIN
+    Attributes:
+        scale: Powers of two taken out of the sums: of the left side, the right one, the distances.
+        finite: Numbers; two for each complex element.
+    """
+
+    scale: careful.Scale = careful.PLAIN
     finite: int = 0
     differing: int = 0
     nan_left: int = 0
@@ -105,158 +132,175 @@ class Sums:
     left: Moments = field(default_factory=Moments)
     right: Moments = field(default_factory=Moments)
 
-    def add(self, block: Block) -> None:
-        """Adds one block."""
-        left_square, right_square = _product(block.x, block.x), _product(block.y, block.y)
-        at: NDArray[np.intp] | None = None
-        if not (math.isfinite(left_square) and math.isfinite(right_square)):
-            block, at = self._without_non_finite(block)
-            if not block.x.size:
-                return
-        differing = self._count_differing(block)
-        x, y = _scaled(block.x, self.scale.left), _scaled(block.y, self.scale.right)
-        if self.scale != PLAIN or at is not None:
-            left_square, right_square = _product(x, x), _product(y, y)
-        self.finite += x.size
-        self.left_square += left_square
-        self.right_square += right_square
-        self.dot += _product(x, y)
-        self.left.add(x)
-        self.right.add(y)
-        if differing:
-            self._add_distances(block, at)
-        else:
-            self.relative_count += int(np.count_nonzero(np.abs(block.y) > ZERO))
 
-    def _count_differing(self, block: Block) -> int:
-        different = block.distance != 0 if block.distance is not None else block.x != block.y
-        number = int(np.count_nonzero(_by_element(different, block.width)))
-        self.differing += number
-        return number
+def accumulate(left: Side, right: Side, run: Run = map) -> Sums:
+    """Returns the sums of two sides with equally many elements.
 
-    def _without_non_finite(self, block: Block) -> tuple[Block, NDArray[np.intp]]:
-        """Counts what is not finite and returns the rest with the elements' positions in the block."""
-        x, y, width = block.x, block.y, block.width
-        nan_x, nan_y = np.isnan(x), np.isnan(y)
-        self.nan_left += int(np.count_nonzero(_by_element(nan_x, width)))
-        self.nan_right += int(np.count_nonzero(_by_element(nan_y, width)))
-        self.inf_left += int(np.count_nonzero(_by_element(np.isinf(x), width) & ~_by_element(nan_x, width)))
-        self.inf_right += int(np.count_nonzero(_by_element(np.isinf(y), width) & ~_by_element(nan_y, width)))
-        bad = _by_element(~(np.isfinite(x) & np.isfinite(y)), width)
-        differs = _by_element(~((x == y) | (nan_x & nan_y)), width) & bad
-        found = int(np.count_nonzero(differs))
-        self.mismatches += found
-        self.differing += found
-        if found and self.first_mismatch is None:
-            self.first_mismatch = block.start + int(np.argmax(differs))
-        keep = np.repeat(~bad, width)
-        return Block(block.start, x[keep], y[keep], width), np.flatnonzero(~bad)
+    Args:
+        left: Under test.
+        right: Reference.
+        run: How the chunks of large tensors are swept.
 
-    def _add_distances(self, block: Block, at: NDArray[np.intp] | None) -> None:
-        half, scale = self.scale.half, self.scale
-        y = _scaled(block.y, half)
-        if block.distance is not None:
-            raw = block.distance
-        else:
-            raw = np.abs(np.subtract(_scaled(block.x, half), y))
-        self._add_relative(raw, np.abs(y), np.abs(block.y) > ZERO if half else None)
-        gap = _scaled(raw, scale.distance - half)
-        self.distance += float(gap.sum())
-        self.distance_square += _product(gap, gap)
-        peak = int(np.argmax(gap))
-        self.largest_exact = max(self.largest_exact, block.largest)
-        if gap[peak] > self.largest:
-            self.largest = float(gap[peak])
-            element = peak // block.width
-            self.largest_at = block.start + (element if at is None else int(at[element]))
-
-    def _add_relative(self, distance: Values, reference: Values, above: NDArray[np.bool_] | None) -> None:
-        counted = reference > ZERO if above is None else above
-        number = int(np.count_nonzero(counted))
-        self.relative_count += number
-        if not number or not distance.any():
-            return
-        ratio = np.divide(distance, reference, out=np.zeros_like(distance), where=counted)
-        self.relative += float(ratio.sum())
-        self.relative_largest = max(self.relative_largest, float(ratio.max()))
-
-
-def accumulate(left: NDArray[np.generic], right: NDArray[np.generic]) -> Sums:
-    """Returns the sums of two arrays with equally many elements.
-
-    They are taken again with a scale where the first pass shows that squares leave the range of float64.
+    Raises:
+        DataError: a file became shorter while it was read.
     """
-    sums = _pass(left, right, PLAIN)
-    scale = _needed_scale(sums)
-    if scale == PLAIN:
-        return sums
-    again = _pass(left, right, scale)
-    # The range is wanted in the values' own unit.
-    for fresh, plain in ((again.left, sums.left), (again.right, sums.right)):
-        fresh.low, fresh.high = plain.low, plain.high
-    return again
-
-
-def divergence(left: NDArray[np.generic], right: NDArray[np.generic], sums: Sums) -> float:
-    """Returns the Kullback-Leibler divergence of both sides, each scaled to 0..1 by its own range: a second pass.
-
-    With p and q not yet divided by their sums P and Q it is sum(p ln(p/q)) / P + ln(Q/P), which needs one pass.
-    """
-    total_p = total_q = cross = 0.0
-    with np.errstate(all="ignore"):
-        for block in pair_blocks(left, right):
-            keep = np.repeat(_by_element(np.isfinite(block.x) & np.isfinite(block.y), block.width), block.width)
-            if not keep.any():
-                continue
-            p = _share(block.x[keep], sums.left)
-            q = _share(block.y[keep], sums.right)
-            total_p += float(p.sum())
-            total_q += float(q.sum())
-            cross += float((p * np.log(p / q)).sum())
-    result = cross / total_p + math.log(total_q / total_p)
-    return 0.0 if result < ZERO else result
-
-
-def _pass(left: NDArray[np.generic], right: NDArray[np.generic], scale: Scale) -> Sums:
-    sums = Sums(scale)
-    with np.errstate(all="ignore"):
-        for block in pair_blocks(left, right):
-            sums.add(block)
+    floats, counts = _sweep(left, right, run)
+    scale = _needed_scale(left, right, floats, counts)
+    if scale != careful.PLAIN:
+        careful.add_scaled(left, right, scale, floats, counts)
+    sums = Sums(
+        scale,
+        int(counts[FINITE]),
+        int(counts[DIFFERING]),
+        int(counts[NAN_LEFT]),
+        int(counts[NAN_RIGHT]),
+        int(counts[INF_LEFT]),
+        int(counts[INF_RIGHT]),
+        int(counts[MISMATCHES]),
+        int(counts[FIRST_MISMATCH]) if counts[FIRST_MISMATCH] >= 0 else None,
+        float(floats[XY]),
+        float(floats[XX]),
+        float(floats[YY]),
+        float(floats[DD]),
+        float(floats[SD]),
+        float(floats[TOP]),
+        (int(counts[TOP_CARRY]) << 64) + (int(counts[TOP_BITS]) % (1 << 64)),
+        int(counts[TOP_AT]) if counts[TOP_AT] >= 0 else None,
+        float(floats[REL]),
+        float(floats[REL_TOP]),
+        int(counts[ABOVE]),
+    )
+    if sums.finite:
+        _refine(left, right, sums, floats)
     return sums
 
 
-def _needed_scale(sums: Sums) -> Scale:
+def _refine(left: Side, right: Side, sums: Sums, floats: Floats) -> None:
+    """Takes again what cancelled, and fills in the moments."""
+    n = sums.finite
+    limit = min(_CANCELS, 0.01 / math.sqrt(n))
+    totals = [float(floats[SX]), float(floats[SY])]
+    same = sums.differing == 0 and left.dtype == right.dtype
+    for number, square in enumerate((sums.left_square, sums.right_square)):
+        if abs(totals[number]) < limit * math.sqrt(n * square):
+            again = not (number and same)
+            totals[number] = careful.exact_total(left, right, number, sums.scale) if again else totals[0]
+    if abs(sums.dot) < limit * math.sqrt(sums.left_square) * math.sqrt(sums.right_square):
+        sums.dot = careful.exact_dot(left, right, sums.scale)
+    sums.left = _moments(left, right, 0, totals[0], sums)
+    sums.right = sums.left if same else _moments(left, right, 1, totals[1], sums)
+
+
+def _moments(left: Side, right: Side, number: int, total: float, sums: Sums) -> Moments:
+    n = sums.finite
+    square = sums.right_square if number else sums.left_square
+    mean = total / n
+    spread = square - total * mean
+    if spread < _SPREAD * square:
+        mean, spread = careful.centred(left, right, number, sums.scale)
+    return Moments(n, mean, spread)
+
+
+def _sweep(left: Side, right: Side, run: Run) -> State:
+    if left.code is None or right.code is None:
+        return careful.sweep(left, right)
+    step = CHUNK_BYTES // max(left.dtype.itemsize, right.dtype.itemsize)
+    chunks = [(begin, min(begin + step, left.count)) for begin in range(0, left.count, step)]
+    if len(chunks) == 1:
+        return _chunk(left, right, chunks[0])
+    total = empty_state()
+    for state in run(lambda chunk: _chunk(left, right, chunk), chunks):
+        _merge(total, state)
+    return total
+
+
+def empty_state() -> State:
+    """Returns sums of nothing."""
+    counts = np.zeros(INTEGERS, np.int64)
+    counts[FIRST_MISMATCH] = counts[TOP_AT] = -1
+    return np.zeros(FLOATS), counts
+
+
+def _merge(total: State, state: State) -> None:
+    """Adds the state of the next chunk."""
+    floats, counts = total
+    more_floats, more_counts = state
+    tops = (floats[TOP], counts[TOP_CARRY], counts[TOP_BITS : TOP_BITS + 1].view(np.uint64)[0])
+    new_tops = (more_floats[TOP], more_counts[TOP_CARRY], more_counts[TOP_BITS : TOP_BITS + 1].view(np.uint64)[0])
+    greatest = max(floats[REL_TOP], more_floats[REL_TOP])
+    first = counts[FIRST_MISMATCH] if counts[FIRST_MISMATCH] >= 0 else more_counts[FIRST_MISMATCH]
+    floats[: REL + 1] += more_floats[: REL + 1]
+    floats[REL_TOP] = greatest
+    counts[: MISMATCHES + 1] += more_counts[: MISMATCHES + 1]
+    counts[FIRST_MISMATCH] = first
+    if (counts[TOP_AT] < 0 <= more_counts[TOP_AT]) or new_tops[1:] > tops[1:] or new_tops[0] > tops[0]:
+        floats[TOP] = more_floats[TOP]
+        counts[TOP_AT : TOP_CARRY + 1] = more_counts[TOP_AT : TOP_CARRY + 1]
+
+
+class _Rooms(threading.local):
+    """Buffers of one thread; a kernel is never called with those of another."""
+
+    def __init__(self) -> None:
+        self._rooms: dict[str, tuple[Any, ...]] = {}
+
+    def of(self, numbers: str) -> tuple[Any, ...]:
+        if numbers not in self._rooms:
+            from compare.onepass.drive import RAW, STEP
+
+            raw = (_aligned(RAW, np.uint8), _aligned(RAW, np.uint8))
+            if numbers == "single":
+                made = (*raw, *(_aligned(STEP, np.float32) for _ in range(4)), _aligned(STEP, np.int32))
+            elif numbers == "double":
+                wide = [_aligned(STEP, np.float64) for _ in range(4)]
+                made = (*raw, _aligned(STEP, np.float32), *wide, _aligned(STEP, np.int32))
+            else:
+                made = (*raw, _aligned(STEP, np.int64), _aligned(STEP, np.int64))
+            self._rooms[numbers] = made
+        return self._rooms[numbers]
+
+
+_rooms = _Rooms()
+
+
+def _aligned(count: int, dtype: type[np.generic]) -> NDArray[np.generic]:
+    """Returns room that begins at a cache line: copying there is what reading a cached file costs."""
+    size = count * np.dtype(dtype).itemsize
+    raw = np.empty(size + 64, np.uint8)
+    start = -raw.ctypes.data % 64
+    return raw[start : start + size].view(dtype)
+
+
+def _chunk(left: Side, right: Side, chunk: tuple[int, int]) -> State:
+    from compare.onepass import drive
+
+    if left.code is None or right.code is None:
+        raise TypeError("no kernel for these elements")
+    numbers = numbers_of(left.code, right.code)
+    floats, counts = empty_state()
+    rooms = _rooms.of(numbers)
+    if numbers == "single":
+        status = drive.sweep_single(left.spec, right.spec, *chunk, *rooms, floats, counts)
+    elif numbers == "double":
+        status = drive.sweep_double(left.spec, right.spec, *chunk, *rooms, floats, counts)
+    else:
+        unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
+        status = drive.sweep_integer(left.spec, right.spec, *chunk, *unsigned, *rooms, floats, counts)
+    if status != drive.DONE:
+        raise (left if status == drive.LEFT_SHORT else right).cut_short()
+    return floats, counts
+
+
+def _needed_scale(left: Side, right: Side, floats: Floats, counts: Counts) -> careful.Scale:
+    """Tells which powers of two have to be taken out of the values; none for nearly all tensors."""
     low, high = _SAFE
-    squares = ((sums.left_square, sums.left.magnitude), (sums.right_square, sums.right.magnitude))
-    safe = all(low <= square <= high or magnitude == 0 for square, magnitude in squares)
-    if safe and (low <= sums.distance_square <= high or sums.largest == 0):
-        return PLAIN
-    left, right = _exponent(sums.left.magnitude), _exponent(sums.right.magnitude)
-    half = int(max(left, right) >= 1023)
-    distance = _exponent(sums.largest) if math.isfinite(sums.largest) else max(left, right)
-    return Scale(left, right, half, distance)
-
-
-def _exponent(magnitude: float) -> int:
-    return math.frexp(magnitude)[1] if magnitude else 0
-
-
-def _share(values: Values, moments: Moments) -> Values:
-    span = moments.high - moments.low
-    if math.isinf(span):
-        values, low, span = values / 2, moments.low / 2, moments.high / 2 - moments.low / 2
-        return np.maximum((values - low) / span, SMALLEST_SHARE)
-    return np.maximum((values - moments.low) / span if span else values, SMALLEST_SHARE)
-
-
-def _scaled(values: Values, exponent: int) -> Values:
-    return np.ldexp(values, -exponent) if exponent else values
-
-
-def _product(x: Values, y: Values) -> float:
-    """Sum of products: pairwise summation, the same to the last bit when the sides are swapped."""
-    return float(np.multiply(x, y).sum())
-
-
-def _by_element(mask: NDArray[np.bool_], width: int) -> NDArray[np.bool_]:
-    return mask if width == 1 else mask.reshape(-1, width).any(axis=1)
+    if not counts[FINITE]:
+        return careful.PLAIN
+    squares_safe = low <= floats[XX] <= high and low <= floats[YY] <= high
+    if squares_safe and (low <= floats[DD] <= high or floats[TOP] == 0):
+        return careful.PLAIN
+    sizes = careful.magnitudes(left, right)
+    safe = all(low <= floats[at] <= high or size == 0 for at, size in zip((XX, YY), sizes, strict=True))
+    if safe and (low <= floats[DD] <= high or floats[TOP] == 0):
+        return careful.PLAIN
+    return careful.scale_for(sizes, float(floats[TOP]))

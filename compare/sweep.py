@@ -11,7 +11,7 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from compare.metrics import compare_arrays, shape_text
+from compare.metrics import compare_arrays, compare_sources, shape_text
 from compare.op_lookup import size_bytes
 from compare.pairing import Pair, Unpaired, pair_dumps
 from compare.table import Comparison, ComparisonRow
@@ -107,10 +107,21 @@ def compare_pair(pair: Pair) -> ComparisonRow:
     if missing:
         return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
     try:
-        left, right = pair.left.load(), pair.right.load()
+        if not any(is_private(record.format) for record in (pair.left, pair.right)):
+            return _in_place(row, pair)
+        return _compared(row, pair, pair.left.load(), pair.right.load())
     except DataError as error:
         return replace(row, reason=f"unreadable: {error}", unreadable=True)
-    return _compared(row, pair, left, right)
+
+
+def _in_place(row: ComparisonRow, pair: Pair) -> ComparisonRow:
+    """Compares plain layouts where they lie in their files."""
+    if pair.left.source is None or pair.right.source is None:
+        raise ValueError(f"{pair.op} has no value")
+    whole = compare_sources(pair.left.source, pair.right.source)
+    figures, note = _in_one_order(whole)
+    shape = (whole.elements,) if pair.by_original else whole.left_shape
+    return replace(row, figures=figures, shape=shape, note=note)
 
 
 def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array) -> ComparisonRow:

@@ -13,22 +13,58 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numba
+from llvmlite import ir
 from numba import types
+from numba.extending import intrinsic
 
-REORDER: Final = frozenset({"reassoc", "contract", "nsz", "arcp"})
+REORDER: Final = frozenset({"reassoc", "contract", "nsz"})
+
+
+@intrinsic
+def bits64(typing_context: Any, value: Any) -> Any:  # Numba's calling convention
+    """The bits of a float64 as int64: for numbers that are not negative the order is the same, NaN above infinity."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(64))
+
+    return types.int64(types.float64), generate
+
+
+@intrinsic
+def bits32(typing_context: Any, value: Any) -> Any:
+    """The bits of a float32 as int32; see :func:`bits64`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], ir.IntType(32))
+
+    return types.int32(types.float32), generate
+
+
+@intrinsic
+def float_of(typing_context: Any, value: Any) -> Any:
+    """The float64 or float32 behind an int64 or int32: the way back from :func:`bits64` and :func:`bits32`."""
+    wide = value == types.int64
+    kind = ir.DoubleType() if wide else ir.FloatType()
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], kind)
+
+    return (types.float64(types.int64) if wide else types.float32(types.int32)), generate
 
 
 def kernel(function: Any) -> Any:
     """Compiles a function whose sums may be taken in any order. The order is the same on every call."""
-    return numba.njit(function, nogil=True, cache=True, fastmath=set(REORDER))
+    return numba.njit(function, nogil=True, cache=True, fastmath=set(REORDER), error_model="numpy")
 
 
 def exact_kernel(function: Any) -> Any:
     """Compiles a function operation by operation."""
-    return numba.njit(function, nogil=True, cache=True, fastmath=False)
+    return numba.njit(function, nogil=True, cache=True, fastmath=False, error_model="numpy")
 
 
 _pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uintp, types.int64))
+
+_memcpy: Any = types.ExternalFunction("memcpy", types.uintp(types.uintp, types.uintp, types.uintp))
 
 
 @exact_kernel
@@ -54,3 +90,24 @@ def pread(fd: Any, buffer: Any, begin: Any, size: Any, offset: Any) -> Any:
             break
         done += got
     return done
+
+
+@exact_kernel
+def fetch(fd: Any, address: Any, offset: Any, size: Any, buffer: Any) -> Any:
+    """Fills the start of a byte array from a file, or from memory where ``fd`` is negative.
+
+    Args:
+        fd: File descriptor, negative for memory.
+        address: Of the memory, which must hold ``offset + size`` bytes.
+        offset: Of the first byte wanted.
+        size: Number of bytes; at most that of the buffer.
+        buffer: Contiguous uint8 array.
+
+    Returns:
+        Bytes fetched; fewer than ``size`` where a file ends.
+    """
+    if fd >= 0:
+        return pread(fd, buffer, 0, size, offset)
+    size = min(size, buffer.size)
+    _memcpy(buffer.ctypes.data, types.uintp(address) + types.uintp(offset), types.uintp(size))
+    return size

@@ -1,0 +1,113 @@
+"""Sweeps a range of elements of two tensors, in files or in memory, block after block, in one compiled call."""
+
+from __future__ import annotations
+
+from typing import Final
+
+import numpy as np
+
+from compare.onepass import double, integers, single
+from compare.onepass.decode import FLOAT32, FLOAT64, to_double, to_integer, to_single
+from compare.onepass.native import exact_kernel, fetch
+
+RAW: Final = 1 << 18
+"""Bytes read at a time from each side: small enough for a core's cache, large enough to hide the call."""
+
+STEP: Final = 2048
+"""Elements added at a time: what is decoded of them stays in the first-level cache."""
+
+DONE: Final = 0
+LEFT_SHORT: Final = 1
+RIGHT_SHORT: Final = 2
+
+
+@exact_kernel
+def sweep_single(left, right, begin, end, raw_x, raw_y, room_x, room_y, kept_x, kept_y, places, sums, counts):
+    """Adds elements ``begin`` to ``end`` as float32.
+
+    Args:
+        left, right: File descriptor, address, offset of element 0, element size, type code, table of 256 values.
+        begin, end: Elements.
+        raw_x, raw_y: Bytes, RAW of them.
+        room_x, room_y, kept_x, kept_y: float32, STEP of them.
+        places: int32, STEP of them.
+        sums, counts: See :mod:`compare.onepass.state`.
+
+    Returns:
+        DONE, or which side ended too early.
+    """
+    fd_x, address_x, offset_x, size_x, code_x, table_x = left
+    fd_y, address_y, offset_y, size_y, code_y, table_y = right
+    block = RAW // max(size_x, size_y)
+    for start in range(begin, end, block):
+        count = min(block, end - start)
+        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+            return LEFT_SHORT
+        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+            return RIGHT_SHORT
+        for at in range(0, count, STEP):
+            n = min(STEP, count - at)
+            bytes_x = raw_x[at * size_x : (at + n) * size_x]
+            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            x = room_x
+            y = room_y
+            if code_x == FLOAT32:
+                x = bytes_x.view(np.float32)
+            else:
+                to_single(code_x, table_x, bytes_x, n, room_x)
+            if code_y == FLOAT32:
+                y = bytes_y.view(np.float32)
+            else:
+                to_single(code_y, table_y, bytes_y, n, room_y)
+            single.add_block(x, y, n, start + at, kept_x, kept_y, places, sums, counts)
+    return DONE
+
+
+@exact_kernel
+def sweep_double(left, right, begin, end, raw_x, raw_y, room, room_x, room_y, kept_x, kept_y, places, sums, counts):
+    """Adds elements as float64; ``room`` is float32, the other room float64. See :func:`sweep_single`."""
+    fd_x, address_x, offset_x, size_x, code_x, table_x = left
+    fd_y, address_y, offset_y, size_y, code_y, table_y = right
+    block = RAW // max(size_x, size_y)
+    for start in range(begin, end, block):
+        count = min(block, end - start)
+        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+            return LEFT_SHORT
+        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+            return RIGHT_SHORT
+        for at in range(0, count, STEP):
+            n = min(STEP, count - at)
+            bytes_x = raw_x[at * size_x : (at + n) * size_x]
+            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            x = room_x
+            y = room_y
+            if code_x == FLOAT64:
+                x = bytes_x.view(np.float64)
+            else:
+                to_double(code_x, table_x, bytes_x, n, room, room_x)
+            if code_y == FLOAT64:
+                y = bytes_y.view(np.float64)
+            else:
+                to_double(code_y, table_y, bytes_y, n, room, room_y)
+            double.add_block(x, y, n, 1, start + at, kept_x, kept_y, places, sums, counts)
+    return DONE
+
+
+@exact_kernel
+def sweep_integer(left, right, begin, end, unsigned_x, unsigned_y, raw_x, raw_y, room_x, room_y, sums, counts):
+    """Adds elements as 64-bit integers; the room is int64. See :func:`sweep_single`."""
+    fd_x, address_x, offset_x, size_x, code_x, _ = left
+    fd_y, address_y, offset_y, size_y, code_y, _ = right
+    block = RAW // max(size_x, size_y)
+    for start in range(begin, end, block):
+        count = min(block, end - start)
+        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+            return LEFT_SHORT
+        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+            return RIGHT_SHORT
+        for at in range(0, count, STEP):
+            n = min(STEP, count - at)
+            to_integer(code_x, raw_x[at * size_x : (at + n) * size_x], n, room_x)
+            to_integer(code_y, raw_y[at * size_y : (at + n) * size_y], n, room_y)
+            integers.add_block(room_x, room_y, n, unsigned_x, unsigned_y, start + at, sums, counts)
+    return DONE
