@@ -51,6 +51,8 @@ class Side:
     def of_array(cls, array: Array) -> Side:
         """Takes an array of any shape; it is copied only where it is not in C order or not in native byte order."""
         dtype = array.dtype if array.dtype.isnative else array.dtype.newbyteorder("=")
+        if dtype.name.startswith(("int", "uint")) and dtype.kind not in "iu":  # types narrower than a byte
+            dtype = np.dtype(np.uint8 if dtype.name.startswith("u") else np.int8)
         return cls(dtype, array.size, np.ascontiguousarray(array, dtype=dtype).reshape(-1))
 
     @classmethod
