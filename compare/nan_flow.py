@@ -6,11 +6,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from compare.nan_order import execution_order_of
 from compare.op_lookup import OpLookup, recorded_sources
 
 if TYPE_CHECKING:
     from compare.nan_scan import Finding
     from dumpers.graph import Graph, Op
+    from dumpers.records import Io
 
 CONSTANTS = frozenset({"Const", "Constant", "HostConst"})
 SOURCES = CONSTANTS | {"Placeholder", "Data", "Variable", "VariableV2", "VarHandleOp", "ReadVariableOp", "RefData", ""}
@@ -19,23 +21,32 @@ _RESULTS = frozenset({"NetOutput", "_Retval"})
 
 @dataclass
 class FlowOp:
-    """One op with what is known about its tensors.
+    """One run of an op with what is known about its tensors.
 
     Attributes:
         inputs: Slot -> what was read: the op's own recorded input, else the producer's output, else None.
         read: Slot -> the op's own recorded inputs.
         outputs: Slot -> what was written.
         producers: Slot -> (op, output slot) that feeds it, where a graph tells.
-        order: Place in order of execution.
+        order: Place in order of execution; before the order is known, place of its first record.
+        time: Time stamp of its first record, -1 without one.
+        run, runs: Which run of the op this is, from 1, and how many the dump has (a loop runs an op again and again).
     """
 
     name: str
     type: str
     order: int
+    time: int = -1
+    run: int = 1
+    runs: int = 1
     inputs: dict[int, Finding | None] = field(default_factory=dict)
     read: dict[int, Finding] = field(default_factory=dict)
     outputs: dict[int, Finding] = field(default_factory=dict)
     producers: dict[int, tuple[str, int]] = field(default_factory=dict)
+
+    def side(self, io: Io) -> dict[int, Finding]:
+        """What was read, or what was written."""
+        return self.read if io == "input" else self.outputs
 
     @property
     def bad_outputs(self) -> list[Finding]:
@@ -56,29 +67,39 @@ class NanFlow:
     """The ops of a dump, their edges where a graph tells them, and what follows about bad values."""
 
     def __init__(self, findings: Sequence[Finding], graph: Graph | None) -> None:
-        self._ops: dict[str, FlowOp] = {}
         self._graph = graph
-        lookup = OpLookup(graph) if graph is not None else None
-        for finding in findings:
-            op = lookup.find(finding.record.op, finding.record.op_type) if lookup else None
-            self._take(finding, op)
+        self._name_of: dict[int, str] = {}
+        self._ops = {name: _first_bad(runs) for name, runs in self._all_runs(findings).items()}
         self._consumers: dict[tuple[str, int], list[str]] = {}
         for flow in self._ops.values():
             flow.inputs.update(flow.read)
             if graph is not None and flow.name in graph.ops:
                 self._link(flow, graph.ops[flow.name])
+        moments = {name: (op.time, op.order) for name, op in self._ops.items()}
+        self._ordered = [self._ops[name] for name in execution_order_of(moments, graph)]
+        for place, flow in enumerate(self._ordered):
+            flow.order = place
         self._purpose = self._on_purpose()
         self._harmful = self._reaching_results()
 
     # ----------------------------------------------------------------------------------------------- building
 
-    def _take(self, finding: Finding, op: Op | None) -> None:
-        record = finding.record
-        name, kind = (op.name, op.type) if op is not None else (record.op, record.op_type)
-        flow = self._ops.setdefault(name, FlowOp(name, kind, len(self._ops)))
-        flow.type = flow.type or kind
-        side = flow.read if record.io == "input" else flow.outputs
-        side[record.slot] = finding
+    def _all_runs(self, findings: Sequence[Finding]) -> dict[str, list[FlowOp]]:
+        """Ops by name, each with its runs: a new one begins where a tensor comes again."""
+        lookup = OpLookup(self._graph) if self._graph is not None else None
+        found: dict[str, list[FlowOp]] = {}
+        for place, finding in enumerate(findings):
+            record = finding.record
+            op = lookup.find(record.op, record.op_type) if lookup else None
+            name, kind = (op.name, op.type) if op is not None else (record.op, record.op_type)
+            runs = found.setdefault(name, [])
+            if not runs or record.slot in runs[-1].side(record.io):
+                time = -1 if record.timestamp_us is None else record.timestamp_us
+                runs.append(FlowOp(name, kind, place, time, run=len(runs) + 1))
+            runs[-1].type = runs[-1].type or kind
+            runs[-1].side(record.io)[record.slot] = finding
+            self._name_of[id(finding)] = name
+        return found
 
     def _link(self, flow: FlowOp, op: Op) -> None:
         recorded = 1 + max(flow.read, default=-1)
@@ -98,18 +119,10 @@ class NanFlow:
 
     # ----------------------------------------------------------------------------------------------- meaning
 
-    def _ordered(self) -> list[FlowOp]:
-        """Ops with producers first; by order of execution where the graph is missing or runs in circles."""
-        rank = {name: op.order for name, op in self._ops.items()}
-        if self._graph is not None and len(self._graph):
-            rank.update(_topological_rank(self._graph))
-        strangers = len(rank)
-        return sorted(self._ops.values(), key=lambda op: (rank.get(op.name, strangers), op.order))
-
     def _on_purpose(self) -> set[str]:
         """Ops whose infinities are constants or come from nothing but constants, without a NaN."""
         found: set[str] = set()
-        for op in self._ordered():
+        for op in self._ordered:
             bad = op.bad_outputs
             if not bad or any(finding.nan for finding in bad):
                 continue
@@ -170,14 +183,23 @@ class NanFlow:
 
     # ----------------------------------------------------------------------------------------------- answers
 
+    def in_order(self, findings: Iterable[Finding]) -> tuple[Finding, ...]:
+        """Sorts findings by the order of execution of their ops; those of one op stay as they are."""
+        return tuple(sorted(findings, key=lambda finding: self._ops[self._name_of[id(finding)]].order))
+
+    def written_for(self, op: FlowOp, slot: int) -> Finding | None:
+        """What the producer of an input wrote, None where that is not in the dump."""
+        producer = op.producers.get(slot)
+        return self._ops[producer[0]].outputs.get(producer[1]) if producer and producer[0] in self._ops else None
+
     def bad_outputs(self) -> list[Finding]:
         """All bad outputs, producers first."""
-        return [finding for op in self._ordered() for finding in op.bad_outputs]
+        return [finding for op in self._ordered for finding in op.bad_outputs]
 
     def harmless(self) -> tuple[tuple[Finding, str], ...]:
         """Bad outputs that reach no result, with the reason."""
         found: list[tuple[Finding, str]] = []
-        for op in self._ordered():
+        for op in self._ordered:
             if op.name not in self._harmful:
                 found += [(finding, self._why_harmless(op, finding)) for finding in op.bad_outputs]
         return tuple(found)
@@ -192,14 +214,14 @@ class NanFlow:
     def candidates(self) -> list[tuple[FlowOp, Finding, str]]:
         """Beginnings of what is harmful: (op, tensor, cause), producers first; never empty while a result is bad."""
         found: list[tuple[FlowOp, Finding, str]] = []
-        for op in self._ordered():
+        for op in self._ordered:
             found += [(op, op.read[slot], cause) for slot, cause in self._foreign_inputs(op)]
             if op.name in self._harmful and op.name not in self._purpose and not self._explained(op):
                 cause = "source" if op.type in SOURCES and not op.inputs else "operator"
                 found.append((op, op.bad_outputs[0], cause))
         if found:
             return found
-        passed_on = [op for op in self._ordered() if op.name in self._harmful]
+        passed_on = [op for op in self._ordered if op.name in self._harmful]
         return [(op, op.bad_outputs[0], "source") for op in passed_on[:1]]
 
     def _explained(self, op: FlowOp) -> bool:
@@ -211,8 +233,7 @@ class NanFlow:
         for slot in op.bad_inputs:
             if slot not in op.read or op.read[slot] is not op.inputs[slot]:
                 continue
-            producer = op.producers.get(slot)
-            written = self._ops[producer[0]].outputs.get(producer[1]) if producer and producer[0] in self._ops else None
+            producer, written = op.producers.get(slot), self.written_for(op, slot)
             if written is None:
                 if self._is_outside(op, slot):
                     yield slot, "source" if producer and self._type(producer[0]) in SOURCES else "outside"
@@ -241,13 +262,13 @@ class NanFlow:
             for bad in self._ops[name].bad_outputs:
                 readers = self._readers(name, bad.record.slot)
                 waiting += [r for r in readers if r in self._ops and self._ops[r].bad_outputs]
-        ordered = [op for op in self._ordered() if op.name in reached and op.name in self._harmful]
+        ordered = [op for op in self._ordered if op.name in reached and op.name in self._harmful]
         return tuple(f for op in ordered for f in op.bad_outputs if f is not finding)
 
     def spreads(self) -> tuple[tuple[str, tuple[str, ...]], ...]:
         """Ops where a single bad number meets a healthy tensor and all of it turns bad."""
         found: list[tuple[str, tuple[str, ...]]] = []
-        for op in self._ordered():
+        for op in self._ordered:
             if op.name not in self._harmful or not op.bad_inputs:
                 continue
             states = [(slot, state) for slot, state in op.inputs.items() if state is not None and state.known]
@@ -264,13 +285,9 @@ def _sizes(finding: Finding) -> list[int]:
     return [size for size in finding.shape if size != 1]
 
 
-def _topological_rank(graph: Graph) -> dict[str, int]:
-    """Ops with producers first, in the order of the file where that leaves a choice; empty for a graph with circles."""
-    import networkx
-
-    place = {name: number for number, name in enumerate(graph.ops)}
-    try:
-        ordered = list(networkx.lexicographical_topological_sort(graph.networkx, key=place.__getitem__))
-    except networkx.NetworkXUnfeasible:
-        return {}
-    return {name: number for number, name in enumerate(ordered)}
+def _first_bad(runs: list[FlowOp]) -> FlowOp:
+    """The run to look at: the first with anything bad, else the last."""
+    for run in runs:
+        run.runs = len(runs)
+    bad = (run for run in runs if any(finding.bad for side in (run.read, run.outputs) for finding in side.values()))
+    return next(bad, runs[-1])

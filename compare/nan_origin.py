@@ -14,30 +14,13 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from compare.nan_flow import FlowOp, NanFlow
+from compare.nan_inputs import InputValue, input_value
 from compare.nan_scan import Finding, scan_records
-from dumpers.errors import DataError
 
 if TYPE_CHECKING:
     from dumpers.graph import Graph
     from dumpers.records import Dump, Io, TensorRecord
-
-
-@dataclass(frozen=True)
-class InputValue:
-    """What an input held where the output went wrong.
-
-    Attributes:
-        tensor: Name of the input.
-        value: The element; None where the op does not work element by element.
-        clean: Whether the whole input is finite; None if it is not in the dump.
-    """
-
-    tensor: str
-    value: str | None
-    clean: bool | None
 
 
 @dataclass(frozen=True)
@@ -53,6 +36,8 @@ class NanOrigin:
             producer is not in the dump).
         record: The tensor's record.
         inputs: What the inputs held there.
+        written: Of memory that was overwritten: what the producer wrote there.
+        run, runs: Which run of the op it was, from 1, and how many the dump has.
         consequences: Bad tensors that follow, in order.
         others: Bad tensors of other, independent origins, in order.
         harmless: Bad tensors that reach no result, each with the reason.
@@ -70,6 +55,9 @@ class NanOrigin:
     record: TensorRecord
     finding: Finding
     inputs: tuple[InputValue, ...] = ()
+    written: InputValue | None = None
+    run: int = 1
+    runs: int = 1
     consequences: tuple[Finding, ...] = ()
     others: tuple[Finding, ...] = ()
     harmless: tuple[tuple[Finding, str], ...] = ()
@@ -89,8 +77,14 @@ class NanOrigin:
         lines = [f"{self.op} [{self.op_type or 'type unknown'}]: {self.kind} {place} {self.io} {self.slot}"]
         if self.finding.recorded:
             lines.append(f"recorded statistics only, element and value not known: {self.finding.describe()}")
+        else:
+            lines.append(self.finding.describe())
+        if self.runs > 1:
+            lines.append(f"the op ran {self.runs} times in this dump: this is run {self.run}, the first that is bad")
         lines.append(_CAUSES[self.cause])
-        lines += [f"{v.tensor} there: {v.value}" for v in self.inputs if v.value is not None]
+        if self.written is not None:
+            lines.append(f"its producer wrote {self.written.describe()}")
+        lines += [text for value in self.inputs if (text := value.describe())]
         if self.consequences:
             lines.append(f"follows: {self.consequences[0].describe()}; {len(self.consequences)} tensor(s) in all")
         lines += [f"{op} spreads it to tensors that were finite: {', '.join(names)}" for op, names in self.spreads]
@@ -127,9 +121,10 @@ class NanSearch:
     Attributes:
         origin: None if nothing bad reaches a result.
         harmless: As in :class:`NanOrigin`, also when there is no origin.
-        findings: All bad tensors in order of execution.
+        findings: All bad tensors in order of execution: with a graph producers first, whatever the clock says.
         unread: Tensors that could not be read or have no value.
         scanned: Tensors looked at.
+        padded: Tensors with bad elements in the padding of their layout.
     """
 
     origin: NanOrigin | None
@@ -137,6 +132,7 @@ class NanSearch:
     findings: tuple[Finding, ...]
     unread: tuple[Finding, ...]
     scanned: int
+    padded: tuple[Finding, ...] = ()
 
 
 def find_nan_origin(dump: Dump, graph: Graph | None = None, *, exclude: Sequence[str] = ()) -> NanOrigin | None:
@@ -156,15 +152,27 @@ def search_nan(
     *,
     exclude: Sequence[str] = (),
     progress: Callable[[int, int], None] | None = None,
+    threads: int | None = None,
 ) -> NanSearch:
-    """Searches a dump; like :func:`find_nan_origin` with everything that was seen on the way."""
-    findings = scan_records(dump.records, progress, len(dump.records))
+    """Searches a dump; like :func:`find_nan_origin` with everything that was seen on the way.
+
+    Args:
+        dump: One step of one side.
+        graph: Graph of the same side; the dump's own if None.
+        exclude: Patterns of ops whose bad values are not to be looked at.
+        progress: Told how much of the work is done, and of how much.
+        threads: How many read at the same time; None for as many as there are processors.
+    """
+    findings = scan_records(dump.records, progress, threads=threads)
+    unread = tuple(f for f in findings if not f.known)
+    padded = tuple(f for f in findings if f.padding)
     kept = [f for f in findings if not any(fnmatchcase(f.record.op, pattern) for pattern in exclude)]
     bad = tuple(f for f in kept if f.bad)
+    if not bad:
+        return NanSearch(None, (), (), unread, len(findings), padded)
     flow = NanFlow(kept, graph if graph is not None else dump.graph)
     harmless = flow.harmless()
-    origin = _origin(flow, harmless) if bad else None
-    return NanSearch(origin, harmless, bad, tuple(f for f in findings if not f.known), len(findings))
+    return NanSearch(_origin(flow, harmless), harmless, flow.in_order(bad), unread, len(findings), padded)
 
 
 def _origin(flow: NanFlow, harmless: tuple[tuple[Finding, str], ...]) -> NanOrigin | None:
@@ -187,6 +195,9 @@ def _origin(flow: NanFlow, harmless: tuple[tuple[Finding, str], ...]) -> NanOrig
         record=record,
         finding=finding,
         inputs=inputs,
+        written=_written(flow, op, finding) if cause == "overwritten" else None,
+        run=op.run,
+        runs=op.runs,
         consequences=follows,
         others=tuple(f for f in flow.bad_outputs() if id(f) not in known),
         harmless=harmless,
@@ -202,29 +213,15 @@ def _hint(op: FlowOp, harmless: Sequence[tuple[Finding, str]]) -> str:
     return _HINTS.get(op.type, "")
 
 
+def _written(flow: NanFlow, op: FlowOp, finding: Finding) -> InputValue | None:
+    written = flow.written_for(op, finding.record.slot)
+    return None if written is None else input_value(written, finding)
+
+
 def _input_values(op: FlowOp, finding: Finding) -> tuple[InputValue, ...]:
     if finding.record.io == "input":
         return ()
-    values: list[InputValue] = []
-    for slot, state in sorted(op.inputs.items()):
-        if state is None:
-            values.append(InputValue(op.input_name(slot), None, None))
-            continue
-        value = _element(state, finding) if state.known else None
-        values.append(InputValue(state.record.name, value, not state.bad if state.known else None))
-    return tuple(values)
-
-
-def _element(state: Finding, finding: Finding) -> str | None:
-    """Value of an input at the bad element: of equal or broadcast shape; None where positions do not correspond."""
-    if finding.index is None or state.record.source is None:
-        return None
-    shape, index = state.shape, finding.index
-    offset = len(index) - len(shape)
-    if offset < 0 or any(size not in (1, want) for size, want in zip(shape, finding.shape[offset:], strict=True)):
-        return None
-    place = tuple(0 if size == 1 else at for size, at in zip(shape, index[offset:], strict=True))
-    try:
-        return str(np.asarray(state.record.load())[place])
-    except (DataError, IndexError):
-        return None
+    return tuple(
+        InputValue(op.input_name(slot), None, None) if state is None else input_value(state, finding)
+        for slot, state in sorted(op.inputs.items())
+    )

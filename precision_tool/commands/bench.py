@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 BENCHES: Final = {
     "formats": "listing and reading of files, and the way back from the device's layouts",
+    "nan": "the search for NaN and infinities, against only reading and against the guides' script",
 }
 """What there is to measure, by name."""
 
@@ -50,9 +52,8 @@ class Bench:
         if args.seed < 0:
             raise UsageError(f"bench: --seed {args.seed}: a seed is 0 or more")
         out = _target(args.out)
-        from precision_tool.bench import formats
-
-        report = formats.run(small=args.small, seed=args.seed, progress=progress)
+        module = importlib.import_module(f"precision_tool.bench.{args.bench}")
+        report: Report = module.run(small=args.small, seed=args.seed, progress=progress)
         return _result(args.bench, report, out)
 
 

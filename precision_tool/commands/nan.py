@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from dumpers.errors import DataError
+from dumpers.errors import DataError, UsageError
 from precision_tool.result import Block, ExitCode, Panel, Result, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
+    from compare.nan_inputs import InputValue
     from compare.nan_origin import NanOrigin, NanSearch
     from compare.nan_scan import Finding
     from dumpers.records import Dump
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     from precision_tool.workbench import Workbench
 
 SHOWN = 20
-"""Tensors of a list that are shown; the number is always said."""
+"""Tensors of a list that are shown unless told otherwise; the number is always said, and JSON has them all."""
 
 COLUMNS = ("Op", "OpType", "Tensor", "Time", "Found")
 
@@ -29,7 +30,8 @@ class Nan:
     """Find the first NaN or infinity of a dump, the op that made it, the element and the value that caused it.
 
     DIR is a dump directory of either side; without it the newest dump of debug_0 is searched, else tf/dump. Infinities
-    that are there on purpose are no finding.
+    that are there on purpose are no finding. Order is that of execution: by time, and where a graph says that an op
+    read what another wrote, by the graph, since clocks tie and go backward. --all lists every bad tensor in that order.
     """
 
     name = "nan"
@@ -41,9 +43,15 @@ class Nan:
         parser.add_argument("directory", nargs="?", metavar="DIR", help="dump directory")
         parser.add_argument("-g", "--graph", default=None, help="graph file of the dump")
         parser.add_argument("-x", "--exclude", action="append", default=[], metavar="PATTERN", help="ops to leave out")
+        parser.add_argument("-a", "--all", action="store_true", help="list every bad tensor, in order of execution")
+        parser.add_argument("--limit", type=int, default=SHOWN, metavar="N", help=f"rows of a list ({SHOWN})")
+        parser.add_argument("--threads", type=int, default=None, metavar="N", help="readers (processors, at most 8)")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Searches; exit code 1 when something was found, 3 when files were unreadable."""
+        for option, value in (("--limit", args.limit), ("--threads", args.threads)):
+            if value is not None and value < 1:
+                raise UsageError(f"nan: {option} {value}: a number from 1 on")
         from compare.nan_origin import search_nan
 
         blocks: list[Block] = []
@@ -55,10 +63,11 @@ class Nan:
         for folder in _folders(args.directory, workbench):
             graph = workbench.graph_of(Path(args.graph), folder) if args.graph else None
             dump = workbench.read_dump(folder, graph=graph)
-            found = search_nan(dump, dump.graph, exclude=args.exclude, progress=partial(progress, "searching"))
+            told = partial(progress, "searching")
+            found = search_nan(dump, dump.graph, exclude=args.exclude, progress=told, threads=args.threads)
             titles.append(_title(found, folder))
-            blocks += _blocks(found)
-            notes += _notes(found, dump)
+            blocks += _blocks(found, args.limit, everything=args.all)
+            notes += _notes(found, dump, args.limit)
             data.append(_data(found, dump))
             exit_code = max(exit_code, _exit_code(found, dump))
             problems += _problems(found, dump)
@@ -106,21 +115,40 @@ def _problems(found: NanSearch, dump: Dump) -> list[str]:
     ]
 
 
-def _blocks(found: NanSearch) -> list[Block]:
+def _blocks(found: NanSearch, limit: int, *, everything: bool) -> list[Block]:
+    blocks: list[Block] = []
+    if found.origin is not None:
+        blocks.append(Panel("Origin", (*found.origin.explanation, f"File: {found.origin.record.path}")))
+    if everything:
+        return [*blocks, _everything(found, limit)]
     if found.origin is None:
-        harmless = [(finding, reason) for finding, reason in found.harmless]
-        return [_harmless(harmless)] if harmless else []
-    origin = found.origin
-    blocks: list[Block] = [Panel("Origin", (*origin.explanation, f"File: {origin.record.path}"))]
-    for title, findings in (("Consequences", origin.consequences), ("Other origins", origin.others)):
+        return [_harmless(found.harmless, limit)] if found.harmless else []
+    for title, findings in (("Consequences", found.origin.consequences), ("Other origins", found.origin.others)):
         if findings:
-            blocks.append(_list(title, findings))
+            rows = tuple(_row(finding) for finding in findings[:limit])
+            blocks.append(Table(_title_of(title, findings, limit), COLUMNS, rows))
     return blocks
 
 
-def _list(title: str, findings: Sequence[Finding]) -> Table:
-    more = f" (the first {SHOWN} of {len(findings)})" if len(findings) > SHOWN else ""
-    return Table(title + more, COLUMNS, tuple(_row(finding) for finding in findings[:SHOWN]))
+def _everything(found: NanSearch, limit: int) -> Table:
+    parts = _parts(found)
+    rows = tuple((*_row(finding), parts[id(finding)]) for finding in found.findings[:limit])
+    marks = {row: "bad" for row, cells in enumerate(rows) if cells[-1] == "origin"}
+    return Table(_title_of("Not finite", found.findings, limit), (*COLUMNS, "Part"), rows, marks)
+
+
+def _parts(found: NanSearch) -> Mapping[int, str]:
+    """What each bad tensor is in the story, by its identity."""
+    parts = {id(finding): "read" if finding.record.io == "input" else "follows" for finding in found.findings}
+    parts.update({id(finding): f"on purpose: {reason}" for finding, reason in found.harmless})
+    if found.origin is not None:
+        parts.update({id(finding): "another origin, or follows from it" for finding in found.origin.others})
+        parts[id(found.origin.finding)] = "origin"
+    return parts
+
+
+def _title_of(title: str, findings: Sequence[object], limit: int) -> str:
+    return title + (f" (the first {limit} of {len(findings)})" if len(findings) > limit else "")
 
 
 def _row(finding: Finding) -> tuple[str | int | None, ...]:
@@ -128,27 +156,32 @@ def _row(finding: Finding) -> tuple[str | int | None, ...]:
     return record.op, record.op_type, f"{record.io}:{record.slot}", record.timestamp_us, finding.describe()
 
 
-def _harmless(findings: Sequence[tuple[Finding, str]]) -> Table:
-    rows = tuple((finding.record.name, finding.describe(), reason) for finding, reason in findings[:SHOWN])
-    return Table("Not finite on purpose", ("Tensor", "Found", "Reason"), rows)
+def _harmless(findings: Sequence[tuple[Finding, str]], limit: int) -> Table:
+    rows = tuple((finding.record.name, finding.describe(), reason) for finding, reason in findings[:limit])
+    return Table(_title_of("Not finite on purpose", findings, limit), ("Tensor", "Found", "Reason"), rows)
 
 
-def _notes(found: NanSearch, dump: Dump) -> list[str]:
+def _notes(found: NanSearch, dump: Dump, limit: int) -> list[str]:
     notes = [f"{problem.path}: {problem.reason}" for problem in dump.problems]
     notes += [f"{path}: ignored, no dump file" for path in dump.ignored]
-    notes += [f"{finding.record.name}: {finding.problem}" for finding in found.unread[:SHOWN]]
-    if len(found.unread) > SHOWN:
-        notes.append(f"{len(found.unread) - SHOWN} more tensors have no value or could not be read")
+    notes += [f"{finding.record.name}: {finding.problem}" for finding in found.unread[:limit]]
+    if len(found.unread) > limit:
+        notes.append(f"{len(found.unread) - limit} more tensors have no value or could not be read")
+    for finding in found.padded[:limit]:
+        where = f"{finding.padding} elements in the padding of {finding.record.format} are not finite"
+        notes.append(f"{finding.record.name}: {where}; they are no part of the tensor")
     return notes
 
 
 def _data(found: NanSearch, dump: Dump) -> dict[str, Any]:
+    parts = _parts(found)
     return {
         "directory": str(dump.path),
         "scanned": found.scanned,
         "origin": None if found.origin is None else _origin_data(found.origin),
-        "findings": [_finding_data(finding) for finding in found.findings],
+        "findings": [_bad_data(finding) | {"part": parts[id(finding)]} for finding in found.findings],
         "harmless": [_finding_data(finding) | {"reason": reason} for finding, reason in found.harmless],
+        "in_padding": [{"tensor": f.record.name, "elements": f.padding} for f in found.padded],
         "not_read": [_finding_data(finding) for finding in found.unread],
         "ignored": [str(path) for path in dump.ignored],
         "problems": [{"path": str(problem.path), "reason": problem.reason} for problem in dump.problems],
@@ -157,18 +190,50 @@ def _data(found: NanSearch, dump: Dump) -> dict[str, Any]:
 
 def _origin_data(origin: NanOrigin) -> dict[str, Any]:
     return {
+        **_bad_data(origin.finding),
         "op": origin.op,
         "op_type": origin.op_type,
-        "tensor": origin.record.name,
-        "index": None if origin.finding.recorded else list(origin.index),
-        "kind": origin.kind,
         "cause": origin.cause,
-        "file": str(origin.record.path),
-        "timestamp_us": origin.record.timestamp_us,
+        "run": origin.run,
+        "runs": origin.runs,
         "inputs_clean": origin.inputs_clean,
-        "inputs": [{"tensor": i.tensor, "value": i.value, "clean": i.clean} for i in origin.inputs],
+        "inputs": [_input_data(value) for value in origin.inputs],
+        "written": None if origin.written is None else _input_data(origin.written),
         "explanation": list(origin.explanation),
         "hint": origin.hint,
+    }
+
+
+def _input_data(value: InputValue) -> dict[str, Any]:
+    return {
+        "tensor": value.tensor,
+        "value": value.value,
+        "clean": value.clean,
+        "min": value.minimum,
+        "max": value.maximum,
+    }
+
+
+def _bad_data(finding: Finding) -> dict[str, Any]:
+    """A bad tensor; counts are None where statistics do not tell them, like the index."""
+    record = finding.record
+    counted = bool(finding.nan or finding.positive_inf or finding.negative_inf)
+    return {
+        "tensor": record.name,
+        "op": record.op,
+        "op_type": record.op_type,
+        "io": record.io,
+        "slot": record.slot,
+        "kind": finding.kind,
+        "index": None if finding.index is None else list(finding.index),
+        "shape": list(finding.shape),
+        "dtype": record.dtype,
+        "nan": finding.nan if counted else None,
+        "inf": finding.positive_inf if counted else None,
+        "minus_inf": finding.negative_inf if counted else None,
+        "timestamp_us": record.timestamp_us,
+        "file": None if record.path is None else str(record.path),
+        "found": finding.describe(),
     }
 
 
