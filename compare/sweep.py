@@ -15,7 +15,7 @@ from compare.metrics import compare_arrays, compare_sources, shape_text
 from compare.op_lookup import size_bytes
 from compare.pairing import Pair, Unpaired, pair_dumps
 from compare.table import Comparison, ComparisonRow
-from compare.views import align
+from compare.views import align, as_stored
 from dumpers.errors import DataError
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def compare_pair(pair: Pair) -> ComparisonRow:
     if missing:
         return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
     try:
-        if not any(is_private(record.format) for record in (pair.left, pair.right)):
+        if as_stored(pair):
             return _in_place(row, pair)
         return _compared(row, pair, pair.left.load(), pair.right.load())
     except DataError as error:
