@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -11,7 +13,8 @@ import numpy as np
 from dumpers.dtypes import WITHOUT_VALUE, numpy_dtype
 from dumpers.errors import DataError
 from dumpers.formats.crc32c import crc32c, masked, unmasked
-from dumpers.formats.raw import element_count, open_regular
+from dumpers.formats.extent import TensorFile
+from dumpers.formats.raw import element_count, open_regular, read_into, regular_only
 from dumpers.formats.sstable import read_varint
 
 if TYPE_CHECKING:
@@ -22,6 +25,9 @@ UNREADABLE: Final = "unreadable: "
 
 _NARROW: Final = {"int4": 4, "uint4": 4, "int2": 2, "uint2": 2}
 """Types narrower than a byte lie in one byte an element, as in memory; the upper bits mean nothing."""
+
+_BLOCK: Final = 1 << 18
+"""Bytes that are in hand at once while a checksum is taken."""
 
 
 def stored_as(dtype: str) -> tuple[str, str]:
@@ -87,13 +93,62 @@ class BundleSource:
             except OSError as error:
                 raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         if raw.size != self.size:
-            raise DataError(
-                f"{self.path}: ends after {raw.size} of the {self.size} bytes of {self.name} at {self.offset}; "
-                "copy it or save the checkpoint again"
-            )
+            raise DataError(self._too_short(raw.size))
         if check:
             self.check(crc32c(raw.data))
         return raw
+
+    @property
+    def plain(self) -> bool:
+        """Whether the bytes in the file are those of the array on this machine."""
+        turned = self.big_endian != (sys.byteorder == "big") and numpy_dtype(self.encoding).itemsize > 1
+        return not (turned or self.encoding == "bool" or self.encoding in _NARROW)
+
+    def open(self) -> TensorFile | None:
+        """Opens the data file where the numbers lie; None where they have to be decoded.
+
+        The bytes are read once, for their checksum: whoever compares in place does not see it.
+
+        Raises:
+            DataError: the file vanished, became shorter, or its checksum differs.
+        """
+        if not self.plain:
+            return None
+        file = self.place()
+        try:
+            room, crc = np.empty(min(_BLOCK, self.size), np.uint8), 0
+            for at in range(0, self.size, _BLOCK):
+                block = room[: min(_BLOCK, self.size - at)]
+                read_into(file.fd, block, self.offset + at, str(self.path))
+                crc = crc32c(block.data, crc)
+            self.check(crc)
+        except BaseException:
+            file.close()
+            raise
+        return TensorFile(file.fd, self.offset, numpy_dtype(self.encoding), self.shape, str(self.path))
+
+    def place(self) -> TensorFile:
+        """Opens the data file at the bytes as they are, without a look at them.
+
+        Raises:
+            DataError: the file vanished or became shorter.
+        """
+        try:
+            descriptor = regular_only(os.fspath(self.path), os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
+        except OSError as error:
+            raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        file = TensorFile(descriptor, self.offset, np.dtype(np.uint8), (self.size,), str(self.path))
+        there = os.fstat(descriptor).st_size
+        if self.offset + self.size > there:
+            file.close()
+            raise DataError(self._too_short(max(0, there - self.offset)))
+        return file
+
+    def _too_short(self, there: int) -> str:
+        return (
+            f"{self.path}: ends after {there} of the {self.size} bytes of {self.name} at {self.offset}; "
+            "copy it or save the checkpoint again"
+        )
 
     def check(self, found: int) -> None:
         """Holds a checksum against the one in the index.
@@ -109,16 +164,17 @@ class BundleSource:
 
     def decode(self, raw: NDArray[np.uint8]) -> NDArray[np.generic]:
         """Returns the array behind the bytes."""
-        array: NDArray[np.generic]
-        if self.encoding in _NARROW:
-            array = _widened(raw, _NARROW[self.encoding], signed=not self.encoding.startswith("u"))
-        elif self.encoding == "bool":
-            array = raw != 0
-        else:
-            array = _numbers(raw, numpy_dtype(self.encoding), self.big_endian)
-        array = array.reshape(self.shape)
+        array = self.numbers(raw).reshape(self.shape)
         array.flags.writeable = False
         return array
+
+    def numbers(self, raw: NDArray[np.uint8]) -> NDArray[np.generic]:
+        """Returns the elements behind some of the bytes, one after the other."""
+        if self.encoding in _NARROW:
+            return _widened(raw, _NARROW[self.encoding], signed=not self.encoding.startswith("u"))
+        if self.encoding == "bool":
+            return np.not_equal(raw, 0)
+        return _numbers(raw, numpy_dtype(self.encoding), self.big_endian)
 
 
 def _numbers(raw: NDArray[np.uint8], dtype: np.dtype[np.generic], big_endian: bool) -> NDArray[np.generic]:

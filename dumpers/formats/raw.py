@@ -145,3 +145,20 @@ def bad_shape(shape: tuple[int, ...]) -> str:
     if element_count(tuple(dim for dim in shape if dim)) >= 1 << 56:
         return f"impossible shape {shape}"
     return ""
+
+
+def read_into(descriptor: int, room: NDArray[np.uint8], offset: int, where: str) -> None:
+    """Fills an array of bytes from a place in an open file.
+
+    Raises:
+        DataError: the file ends before, or cannot be read.
+    """
+    done = 0
+    while done < room.size:
+        try:
+            got = os.preadv(descriptor, [room[done:].data], offset + done)
+        except OSError as error:
+            raise DataError(f"{where}: cannot be read: {error.strerror or error}") from error
+        if not got:
+            raise DataError(f"{where}: ends at byte {offset + done}; it became shorter while it was read")
+        done += got

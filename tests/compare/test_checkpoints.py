@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compare.checkpoints import compare_checkpoints, equal_figures
+from compare.checkpoints import compare_checkpoints
+from compare.equal_variables import equal_figures
 from compare.metrics import compare_arrays
 from dumpers.errors import DataError
 from dumpers.formats.checkpoint import read_checkpoint

@@ -1,18 +1,14 @@
-"""CRC-32C against the definition, TensorFlow's own files and known values."""
+"""CRC-32C against the definition, known values, and buffers of every kind that readers hand over."""
 
 from __future__ import annotations
 
 import mmap
-import time
 
 import numpy as np
 import pytest
 
-from dumpers.formats import crc32c as module
 from dumpers.formats.crc32c import crc32c, masked, unmasked
 from tests.table_files import crc, masked_crc
-
-POLYNOMIAL = 0x11EDC6F41
 
 KNOWN = {
     b"": 0x00000000,
@@ -32,25 +28,16 @@ def test_known_values(data, value):
 
 def slow(data, value=0):
     """Byte by byte, with a table made from the definition."""
-    table = np.array([crc(bytes([byte])) ^ crc(b"\0") for byte in range(256)], dtype=np.uint64)
+    steps = [crc(bytes([byte])) ^ crc(b"\0") for byte in range(256)]
     register = value ^ 0xFFFFFFFF
-    steps = [int(step) for step in table]
     for byte in data:
         register = steps[(register ^ byte) & 0xFF] ^ register >> 8
     return register ^ 0xFFFFFFFF
 
 
-FOLDED = 8 * (2 * module._FAR + 1)
-"""From so many bytes on words are folded."""
-
-
-@pytest.mark.parametrize(
-    "size",
-    [1, 7, 8, 511, 512, 513, 519, 1000, 4096, 8 * module._FAR, FOLDED - 8, FOLDED, FOLDED + 5]
-    + [8 * (module._ROUND + k) for k in (-1, 0, 1)],
-)
+@pytest.mark.parametrize("size", [0, 1, 7, 8, 255, 256, 1000, 4096, 3 * 8192 + 5, 100_003])
 @pytest.mark.parametrize("before", [0, 0x12345678])
-def test_every_way_of_computing_it_gives_the_definition(size, before):
+def test_every_length_gives_the_definition(size, before):
     data = np.random.default_rng(size).bytes(size)
     assert crc32c(data, before) == slow(data, before)
 
@@ -58,7 +45,7 @@ def test_every_way_of_computing_it_gives_the_definition(size, before):
 def test_pieces_give_the_whole():
     data = np.random.default_rng(1).bytes(300_000)
     whole = crc32c(data)
-    for cut in (0, 1, 1000, 123_457, 299_999):
+    for cut in (0, 1, 1000, 123_457, 299_999, 300_000):
         assert crc32c(memoryview(data)[cut:], crc32c(data[:cut])) == whole
 
 
@@ -77,18 +64,7 @@ def test_any_buffer_of_bytes(tmp_path):
     (tmp_path / "file").write_bytes(data.tobytes())
     with open(tmp_path / "file", "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
         assert crc32c(mapped) == crc32c(data.tobytes()) == crc32c(data.data) == crc32c(bytearray(data.tobytes()))
-
-
-def test_the_sparse_multiple_that_folding_rests_on_is_one():
-    def power(exponent):
-        value = 1
-        for _ in range(exponent):
-            value <<= 1
-            value ^= POLYNOMIAL if value >> 32 else 0
-        return value
-
-    far, near, middle = module._FAR, module._NEAR, module._MIDDLE
-    assert power(far) ^ power(far - near) ^ power(far - middle) ^ 1 == 0
+    assert crc32c(np.empty(0, np.uint8).data) == 0
 
 
 def test_masking():
@@ -96,14 +72,3 @@ def test_masking():
     for value in (0, 1, 0xFFFFFFFF, 0x80000000, 0x12345678):
         assert unmasked(masked(value)) == value
         assert masked(value) != value
-
-
-def test_speed_is_far_from_that_of_a_loop():
-    data = np.random.default_rng(4).bytes(16 << 20)
-    crc32c(data[: 1 << 20])
-    seconds = []
-    for _ in range(3):
-        begin = time.perf_counter()
-        crc32c(data)
-        seconds.append(time.perf_counter() - begin)
-    assert len(data) / min(seconds) > 50e6  # a loop in Python makes 10; 2000 were measured on a quiet machine

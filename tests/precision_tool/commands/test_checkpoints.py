@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
+import shutil
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +17,7 @@ import pytest
 from dumpers.errors import DataError, UsageError
 from precision_tool.render import plain_data
 from precision_tool.result import Table
+from tests.sparse_files import write_table
 from tests.table_files import entry, write_bundle
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -173,3 +178,117 @@ def test_no_tensorflow_is_loaded(pair):
         "heavy = {'tensorflow', 'pandas', 'numba', 'textual'} & set(sys.modules); sys.exit(10 if heavy else code)"
     )
     assert start("-c", program).returncode == 1
+
+
+# ----------------------------------------------------------------------------------------------- names, tables, files
+
+
+@pytest.fixture
+def models(tmp_path, pair):
+    """The two checkpoints with embedding tables beside them; key 3 differs, 1 is only left, 9 only right."""
+    for prefix, keys, change in ((pair[0], [1, 2, 3], 1.0), (pair[1], [3, 2, 9], 0.0)):
+        rows = np.float32([[key, 2, 3 + (change if key == 3 else 0)] for key in keys])
+        write_table(
+            prefix.with_name(f"sparse-{prefix.name}") / "user", keys, embedding=rows, LazyAdam_momentum=np.abs(rows * 0)
+        )
+    return pair
+
+
+def test_tables_beside_a_checkpoint_are_compared_by_key(models, ask, tmp_path):
+    result = ask(f"ckpt {models[0]} {models[1]} --csv {tmp_path / 'rows.csv'}", tmp_path)
+    assert result.exit_code == 1
+    assert "1 values differ (of 1 embedding tables)" in result.title
+    (table,) = result.data["tables"]
+    assert (table["name"], table["keys"], table["shared"]) == ("user", [3, 3], 2)
+    assert table["missing_on_the_right"] == {"count": 1, "smallest": [1]}
+    assert table["missing_on_the_left"] == {"count": 1, "smallest": [9]}
+    rows, slot = table["columns"]
+    assert (rows["rows_differing"], rows["differing"], [key["key"] for key in rows["worst"]]) == (1, 1, [3])
+    assert (slot["name"], slot["verdict"], slot["reason"]) == ("LazyAdam_momentum", "equal", "both sides are zero")
+    titles = [block.title for block in result.blocks]
+    assert "Embedding tables, the worst first" in titles
+    assert "Worst keys of user" in titles
+    json.dumps(plain_data(result.data), allow_nan=False)
+    with open(tmp_path / "rows.csv", newline="", encoding="utf-8") as file:
+        written = list(csv.DictReader(file))
+    assert [row["Variable"] for row in written] == ["v", "w", "user/embedding", "user/LazyAdam_momentum"]
+    assert written[0]["CosineSimilarity"] == "-1.0"
+    assert written[2]["Left"] == "float32[3, 3]"
+    assert written[2]["Keys"] == "2"
+    assert written[3]["SlotOf"] == "user/embedding"
+    assert result.files == [tmp_path / "rows.csv"]
+
+
+def test_trees_by_themselves(models, ask, tmp_path):
+    trees = [path.with_name(f"sparse-{path.name}") for path in models]
+    result = ask(f"ckpt {trees[0]} {trees[1]}", tmp_path)
+    assert result.exit_code == 1
+    assert "rows" not in result.data
+    assert result.data["one_sided"] == []
+    assert ask(f"ckpt {trees[0]} {models[1]}", tmp_path).data["one_sided"] == []
+    assert ask(f"ckpt {trees[0] / 'user'} {trees[0] / 'user'}", tmp_path).exit_code == 0
+    os.truncate(trees[0] / "user/embedding/slice.data", 5)
+    broken = ask(f"ckpt {trees[0]} {trees[1]}", tmp_path)
+    assert broken.exit_code == 3
+    assert len(broken.problems) == 1
+    assert "5 bytes do not fit 3 keys" in broken.problems[0]
+
+
+def test_a_part_that_only_one_side_has(models, ask, tmp_path):
+    shutil.rmtree(models[1].with_name(f"sparse-{models[1].name}"))
+    result = ask(f"ckpt {models[0]}.index {models[0]}.index", tmp_path)
+    assert result.exit_code == 0
+    result = ask(f"ckpt {models[0]} {models[1]}", tmp_path)
+    assert result.data["one_sided"] == [
+        f"the embedding tables of {models[0].with_name(f'sparse-{models[0].name}')} are missing on the right"
+    ]
+    with pytest.raises(DataError, match="nothing to compare"):
+        ask(f"ckpt {models[0].with_name(f'sparse-{models[0].name}')} {models[1]}", tmp_path)
+
+
+def test_a_folder_with_tables_only(models, ask, tmp_path):
+    folder = tmp_path / "tables"
+    folder.mkdir()
+    for step in (9, 10):
+        shutil.copytree(models[0].with_name("sparse-left-7"), folder / f"sparse-model-{step}")
+    result = ask(f"ckpt {folder} {folder / 'model-9'}", tmp_path)
+    assert result.exit_code == 0
+    assert result.data["left"]["sparse"] == str(folder / "sparse-model-10")
+    assert result.data["right"]["sparse"] == str(folder / "sparse-model-9")
+
+
+def test_names_that_look_like_formulas_do_not_become_any(tmp_path, ask):
+    raw = np.float32([1, 2, 3]).tobytes()
+    for name in ("left", "right"):
+        names = ["=cmd()", "-w", "plain", "a,b"]
+        write_bundle(tmp_path / f"{name}-1", {n: entry(1, (3,), raw, 12 * at) for at, n in enumerate(names)}, raw * 4)
+    ask(f"ckpt {tmp_path / 'left-1'} {tmp_path / 'right-1'} --csv {tmp_path / 'x.csv'}", tmp_path)
+    with open(tmp_path / "x.csv", newline="", encoding="utf-8") as file:
+        assert {row["Variable"] for row in csv.DictReader(file)} == {"'=cmd()", "'-w", "plain", "a,b"}
+
+
+def test_options_are_checked_before_anything_is_read(pair, ask, tmp_path):
+    for wrong, said in (("--strip /", "an empty scope"), ("--csv /nowhere/at/all.csv", "a folder that exists")):
+        with pytest.raises(UsageError, match=said):
+            ask(f"ckpt {pair[0]} {pair[1]} {wrong}", tmp_path)
+
+
+def test_scopes_and_trust(pair, ask, tmp_path):
+    raw = np.float32([1, 2, 3]).tobytes()
+    write_bundle(tmp_path / "scoped-1", {"npu/w": entry(1, (3,), raw, 0)}, raw)
+    write_bundle(tmp_path / "bare-1", {"w": entry(1, (3,), raw, 0)}, raw)
+    line = f"ckpt {tmp_path / 'scoped-1'} {tmp_path / 'bare-1'}"
+    result = ask(line, tmp_path)
+    assert result.exit_code == 1
+    assert "1 names would meet without the scope npu: --strip npu" in result.notes
+    assert ask(f"{line} --strip npu", tmp_path).exit_code == 0
+    trusted = ask(f"{line} --strip npu/ --trust-index", tmp_path)
+    assert trusted.data["rows"][0]["reason"] == "equal by the checksums of both indexes; not read"
+
+
+def test_the_console_script_is_this_function():
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"]["ckpt_compare"] == "precision_tool.ckpt_compare:main"
+    from precision_tool.ckpt_compare import main
+
+    assert callable(main)
