@@ -189,6 +189,16 @@ def centred(left: Side, right: Side, number: int, scale: Scale) -> tuple[float, 
     return mean, max(0.0, second - first * first / count)
 
 
+def mean_relative(left: Side, right: Side, count: int) -> float:
+    """Returns the mean of ``|x - y| / |y|`` over ``count`` numbers where even the sum is beyond float64."""
+    total = 0.0
+    for x, y in finite_blocks(left, right):
+        above = np.abs(y) > np.finfo(np.float64).eps
+        a, b = x[above] / 2, y[above] / 2
+        total += float((np.abs(a - b) / np.abs(b) / count).sum())
+    return total
+
+
 def divergence(left: Side, right: Side) -> float:
     """Returns the Kullback-Leibler divergence of both sides, each scaled to 0..1 by its own range.
 
@@ -214,4 +224,6 @@ def _share(values: Floats, low: float, high: float) -> Floats:
     span = high - low
     if math.isinf(span):
         values, low, span = values / 2, low / 2, high / 2 - low / 2
-    return np.maximum((values - low) / span if span else values, SMALLEST_SHARE)
+    if not span:  # one value is a uniform distribution, whatever the value
+        return np.ones_like(values)
+    return np.maximum((values - low) / span, SMALLEST_SHARE)

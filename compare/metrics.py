@@ -190,7 +190,7 @@ class _Draft:
         self.take("MeanAbsoluteError", lambda: self._distance(sums.distance / n))
         self.take("RootMeanSquareError", lambda: self._distance(math.sqrt(sums.distance_square / n)))
         self.take("MaxRelativeError", lambda: sums.relative_largest, tiny)
-        self.take("MeanRelativeError", lambda: sums.relative / n, tiny)
+        self.take("MeanRelativeError", lambda: sums.relative_mean, tiny)
 
     def take(self, column: str, figure: Callable[[], float], missing: str = "") -> None:
         """Computes one figure, or notes why it does not exist."""

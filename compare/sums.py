@@ -127,6 +127,7 @@ class Sums:
     largest_exact: int = 0
     largest_at: int | None = None
     relative: float = 0.0
+    relative_mean: float = 0.0
     relative_largest: float = 0.0
     relative_count: int = 0
     left: Moments = field(default_factory=Moments)
@@ -167,10 +168,13 @@ def accumulate(left: Side, right: Side, run: Run = map) -> Sums:
         (int(counts[TOP_CARRY]) << 64) + (int(counts[TOP_BITS]) % (1 << 64)),
         int(counts[TOP_AT]) if counts[TOP_AT] >= 0 else None,
         float(floats[REL]),
+        0.0,
         float(floats[REL_TOP]),
         int(counts[ABOVE]),
     )
     if sums.finite:
+        within = math.isfinite(sums.relative) or math.isinf(sums.relative_largest)
+        sums.relative_mean = sums.relative / sums.finite if within else careful.mean_relative(left, right, sums.finite)
         _refine(left, right, sums, floats)
     return sums
 
