@@ -22,8 +22,10 @@ COLUMNS = (
 
 NON_FINITE_MISMATCH = "non-finite mismatch"
 BOTH_ZERO = "both sides are zero"
+LEFT_ZERO = "left is zero"
 RIGHT_ZERO = "right is zero"
 BOTH_EMPTY = "both sides are empty"
+EQUAL_NOT_FINITE = "equal element for element, none finite"
 """Phrases of a result file's CompareFailReason that its readers understand."""
 
 FIELDS = {

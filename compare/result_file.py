@@ -18,7 +18,16 @@ from functools import cached_property
 from pathlib import Path
 from typing import Final
 
-from compare.figures import BOTH_EMPTY, BOTH_ZERO, COLUMNS, NON_FINITE_MISMATCH, RIGHT_ZERO, distance_at
+from compare.figures import (
+    BOTH_EMPTY,
+    BOTH_ZERO,
+    COLUMNS,
+    EQUAL_NOT_FINITE,
+    LEFT_ZERO,
+    NON_FINITE_MISMATCH,
+    RIGHT_ZERO,
+    distance_at,
+)
 from dumpers.errors import DataError
 from dumpers.formats.raw import regular_only
 
@@ -80,19 +89,20 @@ class ResultRow:
     def below(self, threshold: float) -> bool | None:
         """Tells whether the tensor is bad at a cosine threshold, None if the file does not allow to tell.
 
-        Where there is no cosine (a scalar, a zero side) the relative distance decides, or what the reason says; a NaN
-        or infinity of one side only is bad whatever the cosine of the rest.
+        Where there is no cosine what the reason says decides (one zero side is bad at any threshold), or the relative
+        distance (a scalar); a NaN or infinity of one side only is bad whatever the cosine of the rest.
         """
         if NON_FINITE_MISMATCH in self.reason:
             return True
         if self.cosine is not None:
             return self.cosine < threshold
+        if LEFT_ZERO in self.reason or RIGHT_ZERO in self.reason:
+            return True
         distance = self.figures.get("RelativeEuclideanDistance")
         if distance is not None:
             return distance > distance_at(threshold)
-        if BOTH_ZERO in self.reason or BOTH_EMPTY in self.reason:
-            return False
-        return True if RIGHT_ZERO in self.reason else None
+        equal = any(phrase in self.reason for phrase in (BOTH_ZERO, BOTH_EMPTY, EQUAL_NOT_FINITE))
+        return False if equal else None
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compare.figures import COLUMNS, NON_FINITE_MISMATCH, Figures, shape_text
+from compare.figures import COLUMNS, EQUAL_NOT_FINITE, NON_FINITE_MISMATCH, Figures, shape_text
 from compare.result_file import ResultFile, ResultRow, read_csv
 from dumpers.formats.atomic import atomic_file
 
@@ -159,6 +159,8 @@ def figure_messages(figures: Figures) -> list[str]:
             f"NaN {figures.nan_left} left {figures.nan_right} right; infinite {figures.inf_left} left "
             f"{figures.inf_right} right; figures are over the other elements"
         )
+    if figures.equal and figures.elements and not figures.finite:
+        told.append(EQUAL_NOT_FINITE)
     if figures.differing:
         told.append(f"{figures.differing} of {figures.elements} elements differ")
     if figures.max_abs_exact is not None:
