@@ -143,7 +143,7 @@ class _Match:
         target = self._target(record.op)
         if target is not None:
             gap = _gap(self.rights, target.op, record, "right")
-            return lone(index, record, "left", f"{target.where} pairs {record.op} with {target.op}: {gap}", target.op)
+            return lone(index, record, "left", f"{target.where} pairs {record.op} with {target.op}: {gap}")
         partner = self.rights.find(record.op, record.io, record.slot)
         if partner is not None and id(partner) in self._taken:
             told = self._taken[id(partner)] or f"it is in a pair with another op that is called {flatten(record.op)}"

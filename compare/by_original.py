@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from compare.original_names import OriginalNames, Reference
 from compare.pairs import Pair, Step, Unpaired, lone, older
 from compare.slices import whole_op
 from dumpers.errors import DataError
+from dumpers.names import flatten
 
 if TYPE_CHECKING:
     from compare.name_map import NameMap, Renames, Target
@@ -75,7 +77,10 @@ class _OriginalPairing:
             for record in records:
                 self._add_stranger(number, name, record)
         rest = [record for record in self._rights if id(record) not in self._used]
-        self.unpaired += [lone(-1, r, "right", self._why_alone(r), r.op) for r in rest]
+        originals = {flatten(name): ops for name, ops in self._graph.by_original.items()} if rest else {}
+        for record in rest:
+            ops = originals.get(flatten(record.op), ())
+            self.unpaired.append(lone(-1, record, "right", self._why_alone(record, ops), "" if ops else record.op))
         self.unpaired += older(self._lefts.older, "left") + older(self._rights.older, "right")
 
     def _in_order(self) -> list[Op]:
@@ -107,7 +112,7 @@ class _OriginalPairing:
         wanted, told = self._wanted(op, record, inputs)
         partner = self._rights.find(wanted.op, "output", wanted.slot) if wanted.op else None
         if partner is None:
-            self._miss(self._row(op, record, told + self._why(op, record, wanted), wanted.op))
+            self._miss(self._row(op, record, told + self._why(op, record, wanted), "" if told else wanted.op))
             return
         self._used.add(id(partner))
         group, names = self._names.groups[op.name], self._left_names(op)
@@ -138,7 +143,8 @@ class _OriginalPairing:
             self.rows.append(Pair(number, name, record.op_type, (name,), (partner.op,), record, partner))
             return
         told = f"{target.where} pairs {name} with {target.op}, which the reference lacks; " if target else ""
-        self._miss(lone(number, record, "left", f"{told}graph {self._graph.name} has no op {name}", name))
+        wanted = "" if told else name
+        self._miss(lone(number, record, "left", f"{told}graph {self._graph.name} has no op {name}", wanted))
 
     def _why(self, op: Op, record: TensorRecord, wanted: Reference) -> str:
         tensor = f"{op.name}:{record.io}:{record.slot}"
@@ -148,9 +154,8 @@ class _OriginalPairing:
             return f"no ground truth for {tensor}: several ops are called {wanted.op} once flattened"
         return f"no ground truth dump file for {tensor}: {wanted.op}:{wanted.slot} is not in the reference dump"
 
-    def _why_alone(self, record: TensorRecord) -> str:
-        """Says why a tensor of the reference is in no pair."""
-        ops = self._graph.by_original.get(record.op, ())
+    def _why_alone(self, record: TensorRecord, ops: Sequence[str]) -> str:
+        """Says why a tensor of the reference is in no pair, by the device ops that stand for its op."""
         if not ops:
             return f"graph {self._graph.name} has no op that stands for {record.op}"
         dumped = [name for name in ops if name in self._data]

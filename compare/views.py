@@ -30,7 +30,7 @@ def as_stored(pair: Pair) -> bool:
     records = (pair.left, pair.right)
     if pair.steps or any(is_private(record.format) or _turned_layout(record) for record in records):
         return False
-    return all(record.shape is None or _recorded(record, record.shape) == record.shape for record in records)
+    return all(_recorded(r, r.shape) == r.shape if r.shape is not None else not r.original_shape for r in records)
 
 
 def align(pair: Pair, left: Array, right: Array) -> tuple[Array, Array, tuple[str, ...]]:

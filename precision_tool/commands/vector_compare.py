@@ -12,13 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError, UsageError
 from dumpers.workspace import DEFAULT_RUN, EARLIER_RUN
-from precision_tool.commands.pairing_report import (
-    add_map_option,
-    map_of,
-    pairing_blocks,
-    pairing_data,
-    pairing_notes,
-)
+from precision_tool.commands.pairing_report import PairingReport, add_map_option, map_of
 from precision_tool.commands.summary import summarise_path
 from precision_tool.result import Block, ExitCode, Result, Table
 
@@ -214,9 +208,10 @@ def compare_plan(plan: Plan, workbench: Workbench, progress: Progress) -> Result
         target = _write(comparison, workbench.workspace.new_result())
         files.append(target)
         summary = summarise_path(target, threshold=THRESHOLD, limit=SUMMARY_LIMIT)
-        blocks += [*_tables(comparison), *pairing_blocks(comparison), *summary.blocks]
-        notes += _notes(comparison, sides) + list(summary.notes)
-        data.append(_data(comparison, target) | {"summary": summary.data})
+        pairing = PairingReport(comparison, target.parent)
+        blocks += [*_tables(comparison), *pairing.blocks(), *summary.blocks]
+        notes += _notes(comparison, sides) + pairing.notes() + list(summary.notes)
+        data.append(_data(comparison, target) | pairing.data() | {"summary": summary.data})
         worst = max(worst, exit_code_of(comparison))
         problems += _problems(comparison)
     return Result(
@@ -308,7 +303,7 @@ def _notes(comparison: Comparison, sides: Sequence[Dump]) -> list[str]:
     notes += [f"{path}: ignored, no dump file" for side in sides for path in side.ignored]
     judged, rows, damaged = len(comparison.judged), len(comparison.rows), comparison.unreadable
     notes.append(f"{judged} of {rows} tensors compared, {rows - judged} not (see the reasons), {damaged} unreadable")
-    return notes + pairing_notes(comparison)
+    return notes
 
 
 def _data(comparison: Comparison, target: Path) -> dict[str, Any]:
@@ -323,7 +318,7 @@ def _data(comparison: Comparison, target: Path) -> dict[str, Any]:
         "differing": sum(1 for row in comparison.judged if row.figures and row.figures.differing),
         "not_judged": [_row_data(row) for row in comparison.not_judged],
         "problems": [{"path": str(p.path), "reason": p.reason} for p in comparison.problems],
-    } | pairing_data(comparison)
+    }
 
 
 def _row_data(row: ComparisonRow) -> dict[str, Any]:

@@ -353,3 +353,21 @@ def test_a_map_pairs_ops_and_coverage_is_told(tmp_path, ask) -> None:
     json.dumps(plain_data(result.data), allow_nan=False)
     with pytest.raises(DataError, match=r"none\.csv: cannot be read"):
         ask(f"{line} --map {tmp_path / 'none.csv'}", tmp_path)
+
+
+def test_a_renamed_scope_is_proposed_and_the_proposal_can_be_given(tmp_path, ask) -> None:
+    for side, scope in (("a", "model"), ("b", "net_1")):
+        (tmp_path / side).mkdir()
+        for number in range(4):
+            values = np.arange(6, dtype=np.float32) + number
+            write_npy(tmp_path / side / f"{scope}_fc{number}_MatMul.0.170000000000000{number}.npy", values)
+    line = f"vc -lt {tmp_path / 'a'} -rt {tmp_path / 'b'}"
+    result = ask(line, tmp_path)
+    (data,) = result.data["comparisons"]
+    assert data["judged"] == 0
+    (suggestion,) = data["suggestions"]
+    assert suggestion["map"] == {"re:model_(.+)": "net_1_\\1"}
+    assert any(isinstance(block, Table) and block.title.startswith("Proposals") for block in result.blocks)
+    (data,) = ask(f"{line} --map {data['suggested_map']}", tmp_path).data["comparisons"]
+    assert (data["judged"], data["differing"], data["suggestions"], data["suggested_map"]) == (4, 0, [], None)
+    assert ask("vcs", tmp_path).exit_code == 0  # the file with proposals is no result file
