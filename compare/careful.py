@@ -200,11 +200,7 @@ def mean_relative(left: Side, right: Side, count: int) -> float:
 
 
 def divergence(left: Side, right: Side) -> float:
-    """Returns the Kullback-Leibler divergence of both sides, each scaled to 0..1 by its own range.
-
-    With p and q not yet divided by their sums P and Q it is sum(p ln(p/q)) / P + ln(Q/P), which needs one pass once
-    both ranges are known.
-    """
+    """Returns the divergence of sides that the kernels do not take: complex ones, and ranges beyond float64."""
     lows, highs = [math.inf, math.inf], [-math.inf, -math.inf]
     for pair in finite_blocks(left, right):
         for number, values in enumerate(pair):
@@ -216,6 +212,11 @@ def divergence(left: Side, right: Side) -> float:
         total_p += float(p.sum())
         total_q += float(q.sum())
         cross += float((p * np.log(p / q)).sum())
+    return divergence_of(total_p, total_q, cross)
+
+
+def divergence_of(total_p: float, total_q: float, cross: float) -> float:
+    """Returns the divergence behind its sums; what rounding leaves of a zero is zero."""
     result = cross / total_p + math.log(total_q / total_p)
     return 0.0 if result < float(np.finfo(np.float64).eps) else result
 

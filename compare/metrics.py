@@ -24,11 +24,11 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from compare.blocks import Kind, element_kind
-from compare.careful import divergence, width_of
+from compare.careful import width_of
 from compare.figures import BOTH_EMPTY, BOTH_ZERO, COLUMNS, FIELDS, Figures, shape_text
 from compare.sides import Side
 from compare.statistics import TensorStatistics, statistics
-from compare.sums import Moments, Run, Sums, accumulate
+from compare.sums import Moments, Run, Sums, accumulate, divergence
 from compare.verbatim import differing_elements
 from dumpers.formats.extent import TensorFile, open_tensor
 
@@ -144,7 +144,7 @@ def _numbers(heading: Figures, left: Side, right: Side, with_divergence: bool, r
     sums = accumulate(left, right, run)
     draft = _Draft(sums, scalar=heading.elements == 1)
     if with_divergence:
-        draft.take("KullbackLeiblerDivergence", lambda: divergence(left, right))
+        draft.take("KullbackLeiblerDivergence", lambda: divergence(left, right, run))
     else:
         draft.reasons["KullbackLeiblerDivergence"] = "not asked for"
     return Figures(

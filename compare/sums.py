@@ -59,10 +59,13 @@ ZERO: Final = float(np.finfo(np.float64).eps)
 CHUNK_BYTES: Final = 16 << 20
 """Bytes of one side swept by one call; sums of the chunks are added in order, so threads do not change a result."""
 
-Run = Callable[[Callable[[tuple[int, int]], "State"], Iterable[tuple[int, int]]], Iterable["State"]]
+Run = Callable[[Callable[[tuple[int, int]], Any], Iterable[tuple[int, int]]], Iterable[Any]]
 """Like ``map``: that of a thread pool sweeps the chunks of a large tensor side by side."""
 
 _SAFE: Final = (1e-140, 1e140)
+_TINY: Final = 1e-300
+"""A range below has no inverse that float64 can hold."""
+
 _CANCELS: Final = 1e-3
 """A sum below this share of what its terms could add up to is taken again, exactly."""
 
@@ -208,14 +211,52 @@ def _moments(left: Side, right: Side, number: int, total: float, sums: Sums) -> 
 def _sweep(left: Side, right: Side, run: Run) -> State:
     if left.code is None or right.code is None:
         return careful.sweep(left, right)
-    step = CHUNK_BYTES // max(left.dtype.itemsize, right.dtype.itemsize)
-    chunks = [(begin, min(begin + step, left.count)) for begin in range(0, left.count, step)]
+    chunks = _chunks(left, right)
     if len(chunks) == 1:
         return _chunk(left, right, chunks[0])
     total = empty_state()
     for state in run(lambda chunk: _chunk(left, right, chunk), chunks):
         _merge(total, state)
     return total
+
+
+def _chunks(left: Side, right: Side) -> list[tuple[int, int]]:
+    step = CHUNK_BYTES // max(left.dtype.itemsize, right.dtype.itemsize)
+    return [(begin, min(begin + step, left.count)) for begin in range(0, left.count, step)]
+
+
+def divergence(left: Side, right: Side, run: Run = map) -> float:
+    """Returns the Kullback-Leibler divergence of both sides, each scaled to 0..1 by its own range, floored, normalised.
+
+    With p and q not yet divided by their sums P and Q it is sum(p ln(p/q)) / P + ln(Q/P), which takes one pass once
+    both ranges are known.
+    """
+    if left.code is None or right.code is None:
+        return careful.divergence(left, right)
+    from compare.onepass import drive, shares
+
+    chunks = _chunks(left, right)
+    ranges = np.array([math.inf, -math.inf, math.inf, -math.inf, 0, 0, 0])
+    for part in run(lambda chunk: _divergence_chunk(left, right, drive.RANGE, chunk, ranges), chunks):
+        ranges[[0, 2]] = np.minimum(ranges[[0, 2]], part[[0, 2]])
+        ranges[[1, 3]] = np.maximum(ranges[[1, 3]], part[[1, 3]])
+    low_x, high_x, low_y, high_y = ranges[: shares.P].tolist()
+    if any(span != 0 and not _TINY < span < math.inf for span in (high_x - low_x, high_y - low_y)):
+        return careful.divergence(left, right)
+    total = np.zeros(shares.FIELDS)
+    for part in run(lambda chunk: _divergence_chunk(left, right, drive.SHARE, chunk, ranges), chunks):
+        total += part
+    return careful.divergence_of(float(total[shares.P]), float(total[shares.Q]), float(total[shares.CROSS]))
+
+
+def _divergence_chunk(left: Side, right: Side, task: int, chunk: tuple[int, int], ranges: Floats) -> Floats:
+    from compare.onepass import drive
+
+    fields, unused = ranges.copy(), np.zeros(INTEGERS, np.int64)
+    status = drive.sweep_double(left.spec, right.spec, task, *chunk, *_rooms.of("double"), fields, unused)
+    if status != drive.DONE:
+        raise (left if status == drive.LEFT_SHORT else right).cut_short()
+    return fields
 
 
 def empty_state() -> State:
@@ -286,7 +327,7 @@ def _chunk(left: Side, right: Side, chunk: tuple[int, int]) -> State:
     if numbers == "single":
         status = drive.sweep_single(left.spec, right.spec, *chunk, *rooms, floats, counts)
     elif numbers == "double":
-        status = drive.sweep_double(left.spec, right.spec, *chunk, *rooms, floats, counts)
+        status = drive.sweep_double(left.spec, right.spec, drive.ADD, *chunk, *rooms, floats, counts)
     else:
         unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
         status = drive.sweep_integer(left.spec, right.spec, *chunk, *unsigned, *rooms, floats, counts)

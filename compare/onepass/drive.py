@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass import double, integers, single
+from compare.onepass import double, integers, shares, single
 from compare.onepass.decode import FLOAT32, FLOAT64, to_double, to_integer, to_single
 from compare.onepass.native import exact_kernel, fetch
 
@@ -63,9 +63,20 @@ def sweep_single(left, right, begin, end, raw_x, raw_y, room_x, room_y, kept_x, 
     return DONE
 
 
+ADD: Final = 0
+"""Tasks of :func:`sweep_double`: the sums; the ranges and the shares of the Kullback-Leibler divergence."""
+RANGE: Final = 1
+SHARE: Final = 2
+
+
 @exact_kernel
-def sweep_double(left, right, begin, end, raw_x, raw_y, room, room_x, room_y, kept_x, kept_y, places, sums, counts):
-    """Adds elements as float64; ``room`` is float32, the other room float64. See :func:`sweep_single`."""
+def sweep_double(
+    left, right, task, begin, end, raw_x, raw_y, room, room_x, room_y, kept_x, kept_y, places, sums, counts
+):
+    """Adds elements as float64; ``room`` is float32, the other room float64. See :func:`sweep_single`.
+
+    For the tasks RANGE and SHARE ``sums`` are the fields of :mod:`compare.onepass.shares`.
+    """
     fd_x, address_x, offset_x, size_x, code_x, table_x = left
     fd_y, address_y, offset_y, size_y, code_y, table_y = right
     block = RAW // max(size_x, size_y)
@@ -89,7 +100,10 @@ def sweep_double(left, right, begin, end, raw_x, raw_y, room, room_x, room_y, ke
                 y = bytes_y.view(np.float64)
             else:
                 to_double(code_y, table_y, bytes_y, n, room, room_y)
-            double.add_block(x, y, n, 1, start + at, kept_x, kept_y, places, sums, counts)
+            if task == ADD:
+                double.add_block(x, y, n, 1, start + at, kept_x, kept_y, places, sums, counts)
+            else:
+                shares.add_block(x, y, n, task == RANGE, kept_x, kept_y, places, counts, sums)
     return DONE
 
 
