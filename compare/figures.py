@@ -5,6 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from compare.difference.details import Details
 
 COLUMNS = (
     "CosineSimilarity",
@@ -61,6 +65,7 @@ class Figures:
         pattern: What explains the difference as a whole ("scaled by 2 (right = 2 x left)"), empty if nothing simple.
         reasons: Column name -> why the figure is undefined.
         flattened: Figures of the flattened data when only the shapes differ.
+        details: The second look (:mod:`compare.second_look`), None where it was not taken or nothing differs.
     """
 
     left_shape: tuple[int, ...]
@@ -94,6 +99,12 @@ class Figures:
     pattern: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
     flattened: Figures | None = None
+    details: Details | None = None
+
+    @property
+    def explanation(self) -> str:
+        """What explains the difference as a whole, empty if nothing simple or if no second look was taken."""
+        return self.details.explanation if self.details is not None else self.pattern
 
     @property
     def same_shape(self) -> bool:

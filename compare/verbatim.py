@@ -17,9 +17,14 @@ def differing_elements(left: NDArray[np.generic], right: NDArray[np.generic]) ->
     a, b = flat(left), flat(right)
     found = 0
     for start in range(0, left.size, BLOCK):
-        one, two = a[start : start + BLOCK].tolist(), b[start : start + BLOCK].tolist()
-        found += sum(_as_bytes(x) != _as_bytes(y) for x, y in zip(one, two, strict=True))
+        found += int(np.count_nonzero(~same_bytes(a[start : start + BLOCK], b[start : start + BLOCK])))
     return found
+
+
+def same_bytes(one: NDArray[np.generic], two: NDArray[np.generic]) -> NDArray[np.bool_]:
+    """Tells element by element whether the bytes are the same."""
+    pairs = zip(one.tolist(), two.tolist(), strict=True)
+    return np.fromiter((_as_bytes(x) == _as_bytes(y) for x, y in pairs), np.bool_, count=one.size)
 
 
 def _as_bytes(value: object) -> bytes:
