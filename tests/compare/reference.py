@@ -7,8 +7,8 @@ about rounding:
 
 * Integers have exact differences from each other. In every other sum, and against a float, an integer counts as its
   nearest float64.
-* An engine that sums in float64 rounds each term, so it is held to 1e-12 of the sum of the terms' absolute values:
-  plainly relative where the terms have one sign. :class:`Exact` carries that allowance with each figure.
+* Each figure is held to 1e-12 of itself, sums that cancel included; only the divergence to 1e-12 of the sum of its
+  terms' absolute values. :class:`Exact` carries that allowance with each figure.
 """
 
 from __future__ import annotations
@@ -30,9 +30,6 @@ SIGNIFICANT = 53
 RELATIVE = Fraction(1, 10**12)
 ABSOLUTE_DIVERGENCE = Fraction(1, 10**14)
 """A ratio of two shares near 1 carries a few roundings of 2**-53, and its logarithm is as small as they are."""
-
-CENTRED = Fraction(1, 10**14)
-"""Share of a side's root mean square that the rounded mean may bring into the deviation."""
 
 STEP = Fraction(2, 1 << FINEST)
 """Below the normal range a result is a multiple of 2**-1074: it may be two steps off."""
@@ -83,8 +80,8 @@ class Reference:
     reasons: dict[str, str] = field(default_factory=dict)
 
     def put(self, name: str, value: Fraction, terms: Fraction | None = None, floor: Fraction = STEP) -> None:
-        """Adds a figure; ``terms`` is the sum of its terms' absolute values where they can cancel."""
-        exact = Exact(value, RELATIVE * (value if terms is None else terms) + floor)
+        """Adds a figure; ``terms`` is the sum of its terms' absolute values if that is what the allowance is of."""
+        exact = Exact(value, RELATIVE * abs(value if terms is None else terms) + floor)
         self.figures[name] = exact
         if exact.surely_beyond:
             self.reasons[name] = BEYOND
@@ -280,18 +277,15 @@ def _cosine(found: Reference, pair: Counted, *, scalar: bool) -> None:
     if scalar or zero:
         found.reasons["cosine"] = "scalar" if scalar else zero
         return
-    products = list(map(mul, pair.x, pair.y))
-    dot, terms, length = sum(products), sum(map(abs, products)), left * right
-    size = root(Fraction(dot * dot, length))
-    found.put("cosine", size if dot >= 0 else -size, root(Fraction(terms * terms, length)))
+    dot = sum(map(mul, pair.x, pair.y))
+    size = root(Fraction(dot * dot, left * right))
+    found.put("cosine", size if dot >= 0 else -size)
 
 
 def _moments(found: Reference, side: str, values: list[int], unit: Fraction) -> None:
     count, total, square = len(values), sum(values), sum(map(mul, values, values))
-    found.put(f"{side}_mean", total / (count * unit), sum(map(abs, values)) / (count * unit))
-    spread = root((square * count - total * total) / (count * unit) ** 2)
-    size = root(square / (count * unit * unit))
-    found.put(f"{side}_deviation", spread, floor=CENTRED * size + STEP)
+    found.put(f"{side}_mean", total / (count * unit))
+    found.put(f"{side}_deviation", root((square * count - total * total) / (count * unit) ** 2))
 
 
 def _divergence(found: Reference, pair: Counted) -> None:

@@ -54,6 +54,7 @@ def check(left: np.ndarray, right: np.ndarray) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         figures, swapped = compare_arrays(left, right), compare_arrays(right, left)
+        without = compare_arrays(left, right, with_divergence=False)
     if left.size == 0:
         assert (figures.elements, figures.differing) == (0, 0)
         assert dict(figures.reasons) == dict.fromkeys(COLUMNS, "both sides are empty")
@@ -62,6 +63,7 @@ def check(left: np.ndarray, right: np.ndarray) -> None:
     assert {name: getattr(figures, name) for name in exact.counts} == exact.counts
     for name, column in COLUMN_OF.items():
         _check_figure(name, getattr(figures, name), figures.reasons.get(column), exact)
+        assert name == "divergence" or getattr(without, name) == getattr(figures, name), name
     for name in SYMMETRIC:
         assert getattr(swapped, name) == getattr(figures, name), name
     assert (swapped.left_mean, swapped.right_deviation) == (figures.right_mean, figures.left_deviation)
@@ -295,6 +297,16 @@ def _tiled(array: np.ndarray) -> np.ndarray:
     return array[(places + places // 509 * 7) % 509]
 
 
+@pytest.mark.parametrize("dtype", ["float64", "float32", "complex64"])
+def test_sums_of_many_terms_that_cancel(dtype):
+    """More terms than are added one by one exactly: the dot product and the means are a millionth of a term."""
+    half = np.resize(np.random.default_rng(3).normal(size=499).astype(np.float32), 70_001).astype(dtype)
+    left, right = np.concatenate([half, half]), np.concatenate([half, -half])
+    left[5] += 1e-6
+    right[6] += 1e-6
+    check(left, right)
+
+
 @pytest.mark.parametrize("place", [0, 1, 8191, 8192, 16383, 16384, 32767, 32768, 65535, 65536, 99_998, 99_999])
 @pytest.mark.parametrize("dtype", ["float32", "int64", "complex64", "float16"])
 def test_one_element_anywhere_is_found_and_weighed(place, dtype):
@@ -354,6 +366,13 @@ BY_HAND = [
     (np.float64([1, 5]), np.float64([2.220446049250313e-16, 2.220446049250314e-16])),
     (np.float64([1e300, 1]), np.float64([1e-10, 1])),  # a quotient beyond float64
     (np.float16([INF, 65504]), np.float16([65504, INF])),
+    (np.float64([1e8, 1, -1e8]), np.float64([1e8, 1e-9, 1e8])),  # a dot product of 1e-9 under terms of 1e16
+    (np.float64([1e16, 1, -1e16]), np.float64([1, 1e16, -1e16])),
+    (np.float64([1e300, 1e280, -1e300]), np.float64([1e300, 1e-300, 1e300])),
+    (np.float64([1e-300, 1e-310, -1e-300]), np.float64([1e-300, 1e-312, 1e-300])),
+    (np.float64([1e-60, 1e-100, -1e-60]), np.float64([1, 1e-100, 1])),
+    (np.float64([1 + 2.0**-52, 1, 1]) * 3e15, np.float64([1, 1 - 2.0**-53, 1]) * 7e-290),
+    (np.float32([16777216, 16777214, 16777216]), np.float32([0.1, 0.1, 0.10000001])),
     (np.float32(NAN), np.float32(NAN)),
     (np.float32(3), np.float32(-3)),
     (np.float32([0.0]), np.float32([-0.0])),
