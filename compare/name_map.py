@@ -7,6 +7,7 @@ its first group matched. Plain lines go before patterns, patterns in the order o
 from __future__ import annotations
 
 import csv
+import io
 import json
 import re
 import time
@@ -210,7 +211,7 @@ def _line(path: Path, number: int, where: str, left: str, right: str) -> Line:
 
 def _csv_entries(path: Path, text: str) -> Iterator[tuple[int, str, str]]:
     """Yields line number, left and right of a CSV; a first line ``left,right`` and lines with ``#`` are left out."""
-    reader = csv.reader(text.splitlines(keepends=True), strict=True)
+    reader = csv.reader(io.StringIO(text, newline=""), strict=True)  # lines end as in a file, not at U+2028
     try:
         for row in reader:
             cells = [cell.strip() for cell in row]

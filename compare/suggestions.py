@@ -17,6 +17,7 @@ from compare.leftovers import Leftover, leftovers
 from compare.likeness import Likeness, by_names, by_values
 from compare.map_patterns import compile_pattern
 from compare.scope_renames import Rename, find_renames
+from dumpers.errors import one_line
 from dumpers.names import flatten
 
 if TYPE_CHECKING:
@@ -120,14 +121,25 @@ def _literal(text: str) -> str:
 
 
 def map_text(suggestions: Iterable[Suggestion]) -> str:
-    """Returns a map file: sure lines with their reasons above them, guesses as comments."""
+    """Returns a map file: sure lines with their reasons above them, guesses as comments.
+
+    A name that a line cannot hold (blanks around it, control characters, a beginning that means something else) is in a
+    comment too, its control characters escaped.
+    """
     buffer = io.StringIO(newline="")
     writer = csv.writer(buffer, lineterminator="\n")
     writer.writerow(("left", "right"))
     for suggestion in suggestions:
-        buffer.write(f"# {suggestion.kind}: {suggestion.reason}\n")
-        for line in suggestion.lines:
-            if not suggestion.sure:
-                buffer.write("# ")
-            writer.writerow(line)
+        buffer.write(f"# {suggestion.kind}: {one_line(suggestion.reason)}\n")
+        for left, right in suggestion.lines:
+            plain = _can_stand(left, suggestion) and _can_stand(right, suggestion)
+            if not suggestion.sure or not plain:
+                buffer.write("# " if plain else "# cannot be written as a line: ")
+            writer.writerow((one_line(left), one_line(right)))
     return buffer.getvalue()
+
+
+def _can_stand(name: str, suggestion: Suggestion) -> bool:
+    """Whether a reader of a map takes a text for the name, or the pattern, that is meant."""
+    pattern = suggestion.kind == "scope" and len(suggestion.lines) == 1
+    return one_line(name) == name.strip() == name and not name.startswith("#" if pattern else ("#", "re:"))

@@ -189,6 +189,18 @@ def test_nothing_is_proposed_for_a_missing_output_of_a_paired_op(make):
     assert proposals(left, right) == []
 
 
+def test_names_that_a_line_cannot_hold_are_comments(make, tmp_path):
+    rng = np.random.default_rng(5)
+    odd = ("re:(", "#x", " y ", "a\nb", "a\x0bb", "\u2028z")
+    values = {name: rng.normal(size=(8, 8)).astype(np.float32) for name in (*odd, 'q"u,o', "ü/é")}
+    left = dump(make, values, values=values)
+    right = dump(make, [f"R{name}" for name in values], values={f"R{name}": value for name, value in values.items()})
+    found = proposals(left, right)
+    assert len(found) == len(values)
+    assert applied(left, right, found, tmp_path) == {('q"u,o', 'Rq"u,o'), ("ü/é", "Rü/é")}
+    assert sum("cannot be written" in line for line in map_text(found).splitlines()) == len(odd)
+
+
 def test_twenty_thousand_leftovers_take_seconds(make):
     names = [f"layer_{i // 20}/block_{i % 20}/MatMul" for i in range(20_000)]
     left = make.dump(*(make.record(f"model/{name}:output:0", None, shape=(4, 5)) for name in names))
