@@ -5,6 +5,7 @@ A block is small enough for a core's cache, so every later step on it is cheap a
 
 from __future__ import annotations
 
+import functools
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -17,7 +18,17 @@ BLOCK = 1 << 15
 
 Kind = Literal["float", "integer", "boolean", "complex", "text", "opaque"]
 
+NUMBERS: frozenset[Kind] = frozenset({"float", "integer", "boolean", "complex"})
+"""Kinds of elements that have figures."""
 
+
+@functools.lru_cache(maxsize=256)
+def dtype_name(dtype: np.dtype[np.generic]) -> str:
+    """Returns a dtype's name; NumPy makes it anew each time, which takes longer than comparing a small tensor."""
+    return dtype.name
+
+
+@functools.lru_cache(maxsize=256)
 def element_kind(dtype: np.dtype[np.generic]) -> Kind:
     """Tells what the elements are; ``opaque`` is raw data of unknown type (``V2`` without a declared dtype)."""
     simple: dict[str, Kind] = {"f": "float", "b": "boolean", "i": "integer", "u": "integer", "c": "complex"}

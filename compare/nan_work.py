@@ -20,7 +20,7 @@ from compare.nonfinite import BLOCK_BYTES, CLEAN, Counts, Scratch, count_array, 
 from compare.op_lookup import size_bytes
 from dumpers.dtypes import WITHOUT_VALUE, is_float
 from dumpers.errors import DataError
-from dumpers.formats.extent import InPlace, open_tensor
+from dumpers.formats.extent import open_tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -108,7 +108,7 @@ def _pieces(number: int, record: TensorRecord, size: int) -> list[_Piece]:
 def _held(record: TensorRecord, claimed: int) -> int:
     """Bytes of a large tensor that can be read in pieces: no more than its file has, whatever is claimed."""
     source = record.source
-    in_place = source is not None and isinstance(source, InPlace)
+    in_place = source is not None and hasattr(source, "open")
     try:
         return min(claimed, source.path.stat().st_size) if source is not None and in_place else PIECE
     except OSError:

@@ -49,6 +49,7 @@ _CODES: Final = {
 _NO_TABLE: Final = np.zeros(256, np.float32)
 
 
+@functools.lru_cache(maxsize=256)
 def code_of(dtype: np.dtype[np.generic]) -> int | None:
     """Returns how elements of this type are decoded; None if a kernel cannot (complex, text, packed types)."""
     code = _CODES.get(dtype.name)

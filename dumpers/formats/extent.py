@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol, Self, runtime_checkable
+from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
 from dumpers.formats.raw import element_count
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from dumpers.records import TensorSource
 
 
@@ -25,6 +27,7 @@ class TensorFile:
         dtype: Of the elements, in this machine's byte order.
         shape: Of the tensor.
         where: The file's path, for messages.
+        count: Number of elements.
     """
 
     fd: int
@@ -33,10 +36,10 @@ class TensorFile:
     shape: tuple[int, ...]
     where: str = ""
 
-    @property
-    def count(self) -> int:
-        """Number of elements."""
-        return element_count(self.shape)
+    count: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.count = element_count(self.shape)
 
     @property
     def nbytes(self) -> int:
@@ -56,25 +59,13 @@ class TensorFile:
         self.close()
 
 
-@runtime_checkable
-class InPlace(Protocol):
-    """A source that may be able to open its tensor where it lies."""
-
-    def open(self) -> TensorFile | None:
-        """Opens the file and checks that it is large enough.
-
-        Returns:
-            None where the bytes are not plain: then only loading the tensor gives its elements.
-
-        Raises:
-            DataError: as for loading.
-        """
-
-
 def open_tensor(source: TensorSource) -> TensorFile | None:
     """Opens a tensor in place; None where it has to be loaded.
+
+    Sources whose bytes may lie plainly in a file have a method ``open`` that does it; others cannot.
 
     Raises:
         DataError: as for loading.
     """
-    return source.open() if isinstance(source, InPlace) else None
+    opener: Callable[[], TensorFile | None] | None = getattr(source, "open", None)
+    return None if opener is None else opener()

@@ -39,6 +39,12 @@ _MAX_HEADER: Final = 1 << 16
 _TYPE: Final = re.compile(r"[<>|=]?[A-Za-z]{1,12}\d{0,6}(\[\w{1,9}\])?")
 """Type texts accepted; NumPy itself wraps round at sizes beyond 32 bits, and reads ``f4,f4`` as a structure."""
 
+_USUAL: Final = re.compile(
+    rb"\{'descr': '([<>|=]?[A-Za-z]\d{1,6})', 'fortran_order': (True|False), "
+    rb"'shape': \(((?:\d{1,19},)?|\d{1,19}(?:, \d{1,19})+)\), \} *\n"
+)
+"""The header as NumPy writes it, which is read faster than as a Python expression; others take the long way."""
+
 _MAX_DIMS: Final = 64
 """More than any NumPy has; beyond, not even the product is worth taking."""
 
@@ -292,6 +298,11 @@ def npy_header(read: Callable[[int], bytes], size: int, where: str) -> NpyHeader
 
 @functools.lru_cache(maxsize=1024)  # the tensors of a dump have few different headers
 def _parse_header(raw: bytes, utf8: bool) -> tuple[str, tuple[int, ...], bool]:
+    usual = _USUAL.fullmatch(raw)
+    if usual:
+        descr = usual[1].decode()
+        _check_type(descr)
+        return descr, tuple(int(dim) for dim in usual[3].split(b",") if dim.strip()), usual[2] == b"True"
     text = raw.decode("utf-8" if utf8 else "latin-1", "replace").strip()
     text = re.sub(r"(?<=\d)L\b", "", text)  # Python 2 wrote its long integers like this
     fields = _literal(text)
@@ -323,6 +334,7 @@ def _literal(text: str) -> dict[object, object]:
     return fields
 
 
+@functools.lru_cache(maxsize=256)
 def _check_type(descr: str) -> None:
     try:
         dtype = np.dtype(descr) if _TYPE.fullmatch(descr) else None
