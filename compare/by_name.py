@@ -1,8 +1,8 @@
 r"""Pairing by op name, input or output, and slot.
 
 In this order, each tensor of the right side once: lines of the map; equal names; names that become equal once flattened
-(``/ . \`` and blanks to ``_``), where that leaves one tensor on each side; slices of an op (``..._lxslice<N>``) with
-the whole op of the other side.
+(``/ . \`` and blanks to ``_``), where that leaves one tensor on each side; device tensors that stand for one tensor of
+the framework, where both dumps have a graph; slices of an op (``..._lxslice<N>``) with the whole op of the other.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from compare.op_lookup import Key, TensorLookup
 from compare.pairs import Pair, Side, Unpaired, lone, older
 from compare.slices import whole_op
+from compare.two_graphs import TwoGraphs
 from dumpers.names import flatten
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def pair_by_name(left: Dump, right: Dump, names: NameMap | None = None) -> tuple
     Raises:
         DataError: the map cannot be applied.
     """
-    match = _Match(TensorLookup(left), TensorLookup(right), names)
+    match = _Match(left, right, names)
     rows: Rows = []
     unpaired: list[Unpaired] = []
     index = -1
@@ -66,18 +67,20 @@ class _Match:
         further: More partners of a tensor that is in slices on the right.
     """
 
-    def __init__(self, lefts: TensorLookup, rights: TensorLookup, names: NameMap | None) -> None:
-        self.lefts, self.rights = lefts, rights
-        self.by_op = lefts.by_op()
+    def __init__(self, left: Dump, right: Dump, names: NameMap | None) -> None:
+        self.lefts, self.rights = TensorLookup(left), TensorLookup(right)
+        self.by_op = self.lefts.by_op()
         self.partners: dict[int, TensorRecord] = {}
         self.further: dict[int, list[TensorRecord]] = {}
         self.renames: Renames | None = names.resolve(self.by_op) if names is not None else None
+        self._graphs = _graphs(left, right, self.by_op, self.rights)
         self._taken: dict[int, str] = {}  # Right tensors in a pair; what the map says of it, empty for other pairs.
         if self.renames:
             self._by_map(self.renames)
         self._by_equal_name()
-        if len(self.partners) < len(lefts) and len(self._taken) < len(rights):
+        if len(self.partners) < len(self.lefts) and len(self._taken) < len(self.rights):
             self._by_flat_name()
+            self._by_original_name()
             self._by_slice("left")
             self._by_slice("right")
 
@@ -104,10 +107,13 @@ class _Match:
                     self._pair(record, partner, f"{target.where} pairs it with {op}")
 
     def _by_equal_name(self) -> None:
-        exact, partners, taken, mapped = self.rights.exact, self.partners, self._taken, self.renames
+        exact, partners, taken = self.rights.exact, self.partners, self._taken
+        mapped, graphs = self.renames, self._graphs
         for key, record in self.lefts.exact.items():
             partner = exact.get(key)
             if partner is None or (mapped and (id(partner) in taken or mapped.target(record.op))):
+                continue
+            if graphs and graphs.conflict(record, partner):
                 continue
             partners[id(record)] = partner
             taken[id(partner)] = ""
@@ -123,8 +129,26 @@ class _Match:
         right = _by_key(self._open(self.rights, "right"))
         for key, records in left.items():
             partners = right.get(key, [])
-            if len(records) == 1 == len(partners):
+            if len(records) == 1 == len(partners) and not self._conflict(records[0], partners[0]):
                 self._pair(records[0], partners[0])
+
+    def _conflict(self, left: TensorRecord, right: TensorRecord) -> str:
+        return self._graphs.conflict(left, right) if self._graphs else ""
+
+    def _by_original_name(self) -> None:
+        """Pairs device tensors of other names that stand for the same tensor of the framework, by both graphs."""
+        if self._graphs is None:
+            return
+        found: dict[tuple[str, str, int], tuple[list[TensorRecord], list[TensorRecord]]] = {}
+        sides: tuple[tuple[Side, TensorLookup], ...] = (("left", self.lefts), ("right", self.rights))
+        for number, (side, lookup) in enumerate(sides):
+            for record in self._open(lookup, side):
+                original = self._graphs.original(record, side)
+                if original is not None:
+                    found.setdefault((record.io, *original), ([], []))[number].append(record)
+        for mine, theirs in found.values():
+            if len(mine) == 1 == len(theirs):
+                self._pair(mine[0], theirs[0])
 
     def _by_slice(self, side: Side) -> None:
         """Gives each slice of one side the whole tensor of the other, if that one has no partner of its own yet."""
@@ -145,8 +169,10 @@ class _Match:
             gap = _gap(self.rights, target.op, record, "right")
             return lone(index, record, "left", f"{target.where} pairs {record.op} with {target.op}: {gap}")
         partner = self.rights.find(record.op, record.io, record.slot)
+        if partner is not None and (told := self._conflict(record, partner)):
+            return lone(index, record, "left", f"{told}, by the graphs; the names are equal")
         if partner is not None and id(partner) in self._taken:
-            told = self._taken[id(partner)] or f"it is in a pair with another op that is called {flatten(record.op)}"
+            told = self._taken[id(partner)] or "it is in a pair with another left tensor"
             return lone(index, record, "left", f"the right one is taken: {told}")
         if self.rights.ambiguous(record.op, record.io, record.slot):
             reason = f"several ops on the right are called {record.op} once flattened; their full names are missing"
@@ -166,7 +192,19 @@ class _Match:
         target = self._target(partner.op)
         if target is not None:
             return f"{target.where} pairs {partner.op} with {target.op}"
-        return f"{partner.name} on the left is in a pair with another tensor of that name"
+        if told := self._conflict(partner, record):
+            return f"{told}, by the graphs; the names are equal"
+        return f"{partner.name} on the left is in a pair with another right tensor"
+
+
+def _graphs(left: Dump, right: Dump, left_ops: dict[str, list[TensorRecord]], rights: TensorLookup) -> TwoGraphs | None:
+    """Returns the graphs of two device dumps; None where one has none, or both are the same."""
+    one, other = left.graph, right.graph
+    if one is None or other is None or one is other or (one.kind, other.kind) != ("ge", "ge"):
+        return None
+    if "tf" in {dump.records[0].device for dump in (left, right) if dump.records}:
+        return None
+    return TwoGraphs(one, other, left_ops, rights.by_op())
 
 
 def _by_key(records: list[TensorRecord]) -> dict[Key, list[TensorRecord]]:

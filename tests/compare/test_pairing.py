@@ -177,3 +177,46 @@ def test_sides_may_be_exchanged(make):
     (pair,) = (pairing := pair_dumps(right, left, graph)).pairs
     assert (pair.op, pair.left_names, pair.right_names) == ("add", ("mul", "add"), ("mm",))
     assert [(u.tensor, u.side) for u in pairing.unpaired] == [("mul:output:0", "left")]
+
+
+def fused_and_unfused(make, fused_name):
+    fused = make.graph(
+        make.op("x", "Data"),
+        make.op(fused_name, "MatMulV2", ["x:0"], [origin("fc/BiasAdd")], originals=("fc/MatMul", "fc/BiasAdd")),
+        make.op("relu", "Relu", [f"{fused_name}:0"]),
+    )
+    plain = make.graph(
+        make.op("x", "Data"),
+        make.op("fc/MatMul", "MatMulV2", ["x:0"]),
+        make.op("fc/BiasAdd", "BiasAdd", ["fc/MatMul:0"]),
+        make.op("relu", "Relu", ["fc/BiasAdd:0"]),
+    )
+    left = make.dump(
+        *npu(make, f"{fused_name}:input:0", f"{fused_name}:output:0", "relu:input:0", "relu:output:0"), graph=fused
+    )
+    ops = ("fc/MatMul:input:0", "fc/MatMul:output:0", "fc/BiasAdd:input:0", "fc/BiasAdd:output:0", "relu:input:0")
+    return left, make.dump(*npu(make, *ops, "relu:output:0"), graph=plain)
+
+
+@pytest.mark.parametrize("name", ["fc/MatMul", "fc/MatMulfc/BiasAdd"])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_fused_run_meets_an_unfused_one_by_the_originals(make, name, turned):
+    left, right = fused_and_unfused(make, name)
+    pairing = pair_dumps(right, left) if turned else pair_dumps(left, right)
+    pairs = {(p.right.name, p.left.name) if turned else (p.left.name, p.right.name) for p in pairing.pairs}
+    assert pairs == {
+        (f"{name}:input:0", "fc/MatMul:input:0"),
+        (f"{name}:output:0", "fc/BiasAdd:output:0"),
+        ("relu:input:0", "relu:input:0"),
+        ("relu:output:0", "relu:output:0"),
+    }
+    reasons = {u.tensor: u.reason for u in pairing.unpaired}
+    assert set(reasons) == {"fc/MatMul:output:0", "fc/BiasAdd:input:0"}
+    if name == "fc/MatMul":
+        assert "stands for fc/" in reasons["fc/MatMul:output:0"]
+
+
+def test_two_runs_of_one_graph_pair_by_name_whatever_the_originals(make):
+    left, _ = fused_and_unfused(make, "fc/MatMul")
+    right, _ = fused_and_unfused(make, "fc/MatMul")
+    assert len(pair_dumps(left, right).pairs) == 4
