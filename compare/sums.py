@@ -215,6 +215,8 @@ def _sweep(left: Side, right: Side, run: Run) -> State:
     if len(chunks) == 1:
         return _chunk(left, right, chunks[0])
     total = empty_state()
+    if left.watch or right.watch:
+        run = map  # who watches sees the blocks in order
     for state in run(lambda chunk: _chunk(left, right, chunk), chunks):
         _merge(total, state)
     return total
@@ -319,21 +321,41 @@ def _aligned(count: int, dtype: type[np.generic]) -> NDArray[np.generic]:
 def _chunk(left: Side, right: Side, chunk: tuple[int, int]) -> State:
     from compare.onepass import drive
 
+    state = empty_state()
+    if not (left.watch or right.watch):
+        _add(left, right, chunk, state)
+        return state
+    begin, end = chunk
+    step = drive.RAW // max(
+        left.dtype.itemsize, right.dtype.itemsize
+    )  # as the kernel takes them, so sums stay the same
+    for start in range(begin, end, step):
+        stop = min(start + step, end)
+        rooms = _add(left, right, (start, stop), state)
+        for side, room in zip((left, right), rooms, strict=False):
+            if side.watch:
+                side.watch(room[: (stop - start) * side.dtype.itemsize].data)
+    return state
+
+
+def _add(left: Side, right: Side, chunk: tuple[int, int], state: State) -> tuple[Any, ...]:
+    """Adds a range of elements; returns the buffers, of which the first two hold the last block of both sides."""
+    from compare.onepass import drive
+
     if left.code is None or right.code is None:
         raise TypeError("no kernel for these elements")
     numbers = numbers_of(left.code, right.code)
-    floats, counts = empty_state()
     rooms = _rooms.of(numbers)
     if numbers == "single":
-        status = drive.sweep_single(left.spec, right.spec, *chunk, *rooms, floats, counts)
+        status = drive.sweep_single(left.spec, right.spec, *chunk, *rooms, *state)
     elif numbers == "double":
-        status = drive.sweep_double(left.spec, right.spec, drive.ADD, *chunk, *rooms, floats, counts)
+        status = drive.sweep_double(left.spec, right.spec, drive.ADD, *chunk, *rooms, *state)
     else:
         unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
-        status = drive.sweep_integer(left.spec, right.spec, *chunk, *unsigned, *rooms, floats, counts)
+        status = drive.sweep_integer(left.spec, right.spec, *chunk, *unsigned, *rooms, *state)
     if status != drive.DONE:
         raise (left if status == drive.LEFT_SHORT else right).cut_short()
-    return floats, counts
+    return rooms
 
 
 def _needed_scale(left: Side, right: Side, floats: Floats, counts: Counts) -> careful.Scale:

@@ -1,7 +1,8 @@
 """The values of one variable on both sides -> what is to say of them.
 
 Variables with one stored checksum are expected to be equal: their bytes are compared as they lie in the files, and one
-checksum of them proves both sides undamaged. Everything else is summed. Checksums are verified either way, unless the
+checksum of them proves both sides undamaged. Everything else is summed, in place where the bytes lie plainly, and
+checksums are taken of the blocks while they are in the processor's cache. So checksums are always verified, unless the
 user trusts the index: then variables with one checksum are not read at all.
 """
 
@@ -13,7 +14,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from compare.equal_variables import Census, equal_figures, same_bytes
-from compare.metrics import compare_arrays
+from compare.metrics import compare_arrays, compare_sources
 from compare.variable_row import judged
 from dumpers.errors import DataError
 from dumpers.formats.bundle_sources import BundleSource, StringSource
@@ -22,9 +23,13 @@ from dumpers.formats.raw import read_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from compare.figures import Figures
     from compare.variable_row import VariableRow
+    from dumpers.formats.extent import TensorFile
     from dumpers.records import TensorSource
 
 BLOCK: Final = 1 << 18
@@ -58,6 +63,8 @@ class Values:
                     return replace(row, reason=str(error))
                 if figures is not None:
                     return judged(row, figures)
+        if ones is not None and twos is not None and ones is left and twos is right and ones.size and twos.size:
+            return self._in_place(row, ones, twos)
         return self._loaded(row, left, right)
 
     def _loaded(self, row: VariableRow, left: TensorSource, right: TensorSource) -> VariableRow:
@@ -73,6 +80,22 @@ class Values:
         if same_bytes(*arrays):
             return judged(row, equal_figures(arrays[0]))
         return judged(row, compare_arrays(*arrays, with_divergence=False))
+
+    def _in_place(self, row: VariableRow, left: BundleSource, right: BundleSource) -> VariableRow:
+        sides = (_Watched(left, self.check), _Watched(right, self.check))
+        figures, errors = None, []
+        try:
+            figures = compare_sources(*sides, with_divergence=False)
+        except DataError as error:
+            errors.append(str(error))
+        for side in sides:
+            try:
+                side.verify()
+            except DataError as error:
+                errors.append(str(error))
+        if errors or figures is None:
+            return replace(row, reason="; ".join(dict.fromkeys(errors)))
+        return judged(row, figures)
 
     def _equal_in_files(self, left: BundleSource, right: BundleSource) -> Figures | None:
         """Returns the figures of two variables whose bytes are equal and undamaged, None if they are not.
@@ -95,6 +118,52 @@ class Values:
                 crc = crc32c(ours.data, crc)
                 census.add(left.numbers(ours))
         return census.figures() if masked(crc) == left.checksum else None
+
+
+class _Watched:
+    """A variable whose checksum is taken while its blocks are compared."""
+
+    def __init__(self, source: BundleSource, check: Callable[[], None]) -> None:
+        self._source = source
+        self._check = check
+        self._crc = self._seen = 0
+        self._verified = False
+
+    @property
+    def path(self) -> Path:
+        """The data file."""
+        return self._source.path
+
+    def open(self) -> TensorFile | None:
+        """Opens the tensor in place, as comparisons ask for it."""
+        file = self._source.in_place()
+        if file is not None:
+            file.watch = self._see
+        return file
+
+    def load(self) -> NDArray[np.generic]:
+        """Loads it, which verifies its checksum."""
+        array = self._source.load()
+        self._verified = True
+        return array
+
+    def _see(self, block: memoryview) -> None:
+        self._check()
+        self._crc = crc32c(block, self._crc)
+        self._seen += block.nbytes
+
+    def verify(self) -> None:
+        """Holds the checksum against the stored one; bytes that no sweep has shown are read for it.
+
+        Raises:
+            DataError: the variable is damaged.
+        """
+        if self._verified:
+            return
+        if self._seen == self._source.size:
+            self._source.check(self._crc)
+        else:
+            self._source.verify()
 
 
 def _stored(source: TensorSource) -> BundleSource | None:

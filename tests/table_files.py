@@ -94,7 +94,7 @@ def shape_message(shape: Sequence[int]) -> bytes:
 
 def entry(dtype: int, shape: Sequence[int], data: bytes, offset: int, **other: int) -> bytes:
     """A ``BundleEntryProto``; ``shard``, ``size`` and ``checksum`` may lie."""
-    checksum = other.get("checksum", masked_crc(data))
+    checksum = other["checksum"] if "checksum" in other else masked_crc(data)
     out = field(1, dtype) + field(2, shape_message(shape)) + field(3, other.get("shard", 0)) + field(4, offset)
     return out + field(5, other.get("size", len(data))) + varint(6 << 3 | 5) + struct.pack("<I", checksum)
 

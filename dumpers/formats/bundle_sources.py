@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -114,18 +114,32 @@ class BundleSource:
         """
         if not self.plain:
             return None
-        file = self.place()
-        try:
-            room, crc = np.empty(min(_BLOCK, self.size), np.uint8), 0
+        self.verify()
+        return self.in_place()
+
+    def in_place(self) -> TensorFile | None:
+        """Opens the data file where the numbers lie, without a look at them; None where they have to be decoded.
+
+        Raises:
+            DataError: the file vanished or became shorter.
+        """
+        if not self.plain:
+            return None
+        return replace(self.place(), dtype=numpy_dtype(self.encoding), shape=self.shape)
+
+    def verify(self) -> None:
+        """Reads the bytes for their checksum.
+
+        Raises:
+            DataError: the file vanished, became shorter, or its checksum differs.
+        """
+        room, crc = np.empty(min(_BLOCK, self.size), np.uint8), 0
+        with self.place() as file:
             for at in range(0, self.size, _BLOCK):
                 block = room[: min(_BLOCK, self.size - at)]
                 read_into(file.fd, block, self.offset + at, str(self.path))
                 crc = crc32c(block.data, crc)
-            self.check(crc)
-        except BaseException:
-            file.close()
-            raise
-        return TensorFile(file.fd, self.offset, numpy_dtype(self.encoding), self.shape, str(self.path))
+        self.check(crc)
 
     def place(self) -> TensorFile:
         """Opens the data file at the bytes as they are, without a look at them.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -12,8 +13,6 @@ import numpy as np
 from dumpers.formats.raw import element_count
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from dumpers.records import TensorSource
 
 
@@ -27,6 +26,8 @@ class TensorFile:
         dtype: Of the elements, in this machine's byte order.
         shape: Of the tensor.
         where: The file's path, for messages.
+        watch: Called with the bytes of each block of a sweep, in order, while they are in the processor's cache; for
+            checksums. It may raise, to end the sweep. Does not see what is read beside a sweep.
         count: Number of elements.
     """
 
@@ -35,7 +36,7 @@ class TensorFile:
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     where: str = ""
-
+    watch: Callable[[memoryview], None] | None = None
     count: int = field(init=False)
 
     def __post_init__(self) -> None:

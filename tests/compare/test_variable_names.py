@@ -205,3 +205,38 @@ def test_tensorflow_keras_slots(tmp_path):
 
 def test_a_dump_without_records_has_no_slots():
     assert find_slots(Side(Dump(Path("x"), ())).records, {}) == {}
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "float16", "int32", "int64", "uint8", "bool", "complex64"])
+@pytest.mark.parametrize("size", [2, 70_000, 200_001])
+def test_a_damaged_byte_is_found_wherever_it_is_and_whatever_differs(tmp_path, dtype, size):
+    """Stored checksums of the two sides differ, so the values are summed; the damage must still be seen."""
+    rng = np.random.default_rng(size)
+    value = rng.integers(0, 2 if dtype == "bool" else 100, size).astype(dtype)
+    other = value.copy()
+    other[0] = 1 - value[0]
+    right = checkpoint(tmp_path / "right-1", {"w": other})
+    checkpoint(tmp_path / "left-1", {"w": value})
+    data = Path(f"{tmp_path / 'left-1'}.data-00000-of-00001")
+    good = data.read_bytes()
+    found = compare_checkpoints(read_checkpoint(tmp_path / "left-1"), right)
+    assert (found.rows[0].verdict, found.rows[0].figures.differing) == ("values differ", 1)
+    for at in (0, len(good) // 2, len(good) - 1):
+        data.write_bytes(good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :])
+        for sides in ((read_checkpoint(tmp_path / "left-1"), right), (right, read_checkpoint(tmp_path / "left-1"))):
+            (row,) = compare_checkpoints(*sides).rows
+            assert row.verdict == "unreadable"
+            assert row.reason.count("checksum") == 1
+
+
+def test_an_interrupt_ends_a_large_variable(tmp_path):
+    value = np.zeros(3_000_000, np.float32)
+    value[0] = 1
+    left = checkpoint(tmp_path / "left-1", {"a": np.float32([1]), "w": value})
+    right = checkpoint(tmp_path / "right-1", {"a": np.float32([2]), "w": value * 2})
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        compare_checkpoints(left, right, threads=2, progress=interrupt)
