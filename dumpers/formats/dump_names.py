@@ -6,6 +6,7 @@ Fields are found by meaning (numbers, the long one is the time, ``input``/``outp
 from __future__ import annotations
 
 import csv
+import functools
 import os
 import re
 from collections.abc import Iterator, Mapping
@@ -34,7 +35,9 @@ _TIME_DIGITS: Final = 14
 """Shortest number that can only be a time stamp: microseconds have 16 digits, tasks and streams a few."""
 
 _SHAPE: Final = re.compile(r"\d{1,18}(x\d{1,18})*\Z", re.ASCII)
-_HEX_NAME: Final = re.compile(r"[0-9a-f]{32}\Z")
+_ALIAS: Final = re.compile(r"(?:[0-9]+|[0-9a-f]{32})(?:\.npy)?")
+_LONGEST_ALIAS: Final = 259
+"""With the suffix; a longer number is no file's name."""
 _STORED_NAME: Final = re.compile(r"(?P<op>.+?)\.(?P<slot>\d{1,6})\.(?P<time>\d{14,20})\.(pb|quant)\Z")
 _TF_NAME: Final = re.compile(r"(?P<op>.+?)\.(?P<slot>\d{1,6})(?:\.\d{1,9})?\.(?P<time>\d{10,20})\.npy\Z")
 
@@ -118,6 +121,7 @@ def _shape_or_format(field: str) -> tuple[tuple[int, ...] | None, str]:
     return None, field
 
 
+@functools.lru_cache(maxsize=1 << 16)  # each name of a folder is asked for a few times
 def parse_tf_name(name: str) -> TfName | None:
     """Returns the fields of ``<op>.<output>[.<number>].<time>.npy``, else None. Dots in the op name are kept."""
     match = _TF_NAME.match(name)
@@ -132,8 +136,7 @@ def parse_stored_reference(name: str) -> TfName | None:
 
 def is_alias(name: str) -> bool:
     """Tells whether a file name stands for a longer one: digits only, or the converter's 32 hex digits."""
-    stem = name.removesuffix(".npy")
-    return _is_number(stem) or bool(_HEX_NAME.match(stem))
+    return _ALIAS.fullmatch(name) is not None and len(name) <= _LONGEST_ALIAS
 
 
 def read_mapping(folder: Path) -> Mapping[str, str]:

@@ -20,7 +20,7 @@ import numpy as np
 from dumpers.dtypes import WITHOUT_VALUE, numpy_dtype
 from dumpers.errors import DataError
 from dumpers.formats.atomic import atomic_file
-from dumpers.formats.raw import bad_shape, element_count, regular_only
+from dumpers.formats.raw import bad_shape, element_count, open_descriptor, regular_only
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +84,7 @@ class NpyHeader:
     @property
     def data_bytes(self) -> int:
         """How many bytes of data the header claims, exactly."""
-        return element_count(self.shape) * np.dtype(self.descr).itemsize
+        return element_count(self.shape) * _item_size(self.descr)
 
     def target(self, dtype: str | None, where: str) -> np.dtype[np.generic]:
         """Returns the dtype of the elements as they are to be understood.
@@ -174,11 +174,11 @@ class NpySource:
 
         where = str(self.path)
         try:
-            fd = regular_only(where, os.O_RDONLY | os.O_CLOEXEC)
+            fd, size = open_descriptor(self.path)
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         try:
-            header = npy_header(_reader(fd), os.fstat(fd).st_size, where)
+            header = npy_header(_reader(fd), size, where)
             if self.shape is not None and self.shape != header.shape:
                 raise DataError(f"{self.path}: has shape {header.shape}, its index says {self.shape}")
             dtype = header.target(self.dtype, where)
@@ -214,8 +214,11 @@ def read_npy_header(path: Path) -> NpyHeader:
         DataError: no npy file, or its header and its size disagree.
     """
     try:
-        with open(path, "rb", opener=regular_only, buffering=0) as file:
-            return _read_header(file, path)
+        fd, size = open_descriptor(path)
+        try:
+            return npy_header(_reader(fd), size, str(path))
+        finally:
+            os.close(fd)
     except OSError as error:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
 
@@ -348,10 +351,15 @@ def _check_type(descr: str) -> None:
         raise DataError(f"npy type {descr!r} is not that of a tensor")
 
 
+@functools.lru_cache(maxsize=256)
+def _item_size(descr: str) -> int:
+    return np.dtype(descr).itemsize
+
+
 def _check_claim(header: NpyHeader, size: int) -> None:
     if len(header.shape) > _MAX_DIMS or max(header.shape, default=0) >= 1 << 63:
         raise DataError(f"impossible shape {header.shape!r:.80}; the file is damaged")
-    if any(dim < 0 for dim in header.shape):
+    if min(header.shape, default=0) < 0:
         raise DataError(f"negative dimension in shape {header.shape!r:.80}; the file is damaged")
     claimed = header.data_bytes
     if claimed > size - header.offset:

@@ -52,9 +52,9 @@ class _Collector:
         if (declared == "bfloat16" and (header.unknown or header.dtype == "float16")) or (header.unknown and declared):
             dtype, source = declared, NpySource(path, declared)
         note = note if dtype != "undefined" else "; ".join(filter(None, (note, header.unknown)))
-        self.records.append(
-            replace(record, dtype=dtype, shape=header.shape, note=note, source=None if dtype == "undefined" else source)
-        )
+        fields = vars(record) | {"dtype": dtype, "shape": header.shape, "note": note}
+        fields["source"] = None if dtype == "undefined" else source
+        self.records.append(TensorRecord(**fields))  # dataclasses.replace takes twice as long, for each of 50,000 files
 
     def add_stored(self, record: TensorRecord, path: Path) -> None:
         """Adds the record of a file in the very old dump form, which holds one output, or all of its op."""

@@ -42,12 +42,25 @@ def regular_only(path: str, flags: int) -> int:
     Raises:
         OSError: it cannot be opened, or it is no regular file.
     """
+    return _descriptor(path, flags)[0]
+
+
+def open_descriptor(path: Path) -> tuple[int, int]:
+    """Opens a regular file for reading; returns the descriptor, which the caller closes, and the file's size.
+
+    Raises:
+        OSError: it cannot be opened, or it is no regular file.
+    """
+    return _descriptor(str(path), os.O_RDONLY | _CLOSE)
+
+
+def _descriptor(path: str, flags: int) -> tuple[int, int]:
     number = os.open(path, flags | _NO_WAIT)
-    mode = os.fstat(number).st_mode
-    if stat.S_ISREG(mode):
-        return number
+    found = os.fstat(number)
+    if stat.S_ISREG(found.st_mode):
+        return number, found.st_size
     os.close(number)
-    if stat.S_ISDIR(mode):
+    if stat.S_ISDIR(found.st_mode):
         raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
     raise OSError(errno.EINVAL, "is a pipe or a device, no regular file", path)
 
@@ -108,11 +121,11 @@ class RawSource:
         if not is_plain(self.encoding) or sys.byteorder != "little":
             return None
         try:
-            fd = regular_only(str(self.path), os.O_RDONLY | _CLOSE)
+            fd, size = open_descriptor(self.path)
         except OSError as error:
             raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
         found = TensorFile(fd, self.offset, _numpy_type(self.encoding), self.shape, str(self.path))
-        held = os.fstat(fd).st_size - self.offset
+        held = size - self.offset
         if held < found.nbytes:
             found.close()
             raise DataError(
@@ -138,6 +151,8 @@ def element_count(shape: tuple[int, ...]) -> int:
 
 def bad_shape(shape: tuple[int, ...]) -> str:
     """Says why NumPy could not hold such a shape, empty if it can."""
+    if len(shape) <= 32 and min(shape, default=0) > 0 and element_count(shape) < 1 << 56:
+        return ""
     if any(dim < 0 for dim in shape):
         return f"negative dimension in shape {shape}"
     if len(shape) > 32:

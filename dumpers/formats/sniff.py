@@ -8,6 +8,7 @@ here reads with a reader or imports a library; marks and names come from the mod
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import re
 import stat
@@ -160,6 +161,7 @@ def full_names(folder: Path, names: Sequence[str]) -> Iterator[str]:
         yield full_name(name, mapping) or name
 
 
+@functools.lru_cache(maxsize=1 << 16)
 def name_sort(name: str) -> str:
     """Says what a file name alone tells: ``npu overflow statistics converted tf npy`` or an empty text."""
     if name.endswith(".npy"):
