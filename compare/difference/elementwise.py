@@ -76,8 +76,8 @@ def _holds(pair: Pair, rule: Rule, target: str) -> bool:
 def _rules(pair: Pair, found: Measured, samples: dict[str, Array]) -> Iterator[Rule]:
     yield from _byte_order(pair)
     if pair.complex:
-        yield Rule("sign flipped (left = -right)", lambda block: -block, ("left",))
-        yield Rule("conjugated (left = conj(right))", np.conj, ("left",))
+        yield Rule("sign flipped (left = -right)", lambda block: -block.astype(np.complex128), ("left",))
+        yield Rule("conjugated (left = conj(right))", lambda block: np.conj(block.astype(np.complex128)), ("left",))
     elif pair.integers:
         yield from _integer_rules(pair)
     else:
@@ -152,7 +152,7 @@ def _casts(pair: Pair) -> Iterator[Rule]:
 
 
 def _cast(dtype: np.dtype[np.generic]) -> Callable[[Array], Array]:
-    return lambda block: to_float64(block.astype(dtype))
+    return lambda block: to_float64(to_float64(block).astype(dtype))  # eight-bit types of old ml_dtypes know no others
 
 
 def _cuts(pair: Pair, found: Measured, samples: dict[str, Array]) -> Iterator[Rule]:

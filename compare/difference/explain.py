@@ -37,17 +37,20 @@ def explain_verbatim(pair: Pair) -> tuple[str, Region]:
 
 
 def _constant(pair: Pair, found: Measured) -> str:
-    """One value everywhere on a side."""
+    """One value everywhere on a side; but for zero and NaN, only where most elements differ from it."""
     if pair.size < 2 or pair.complex:
         return _complex_zero(found) if pair.complex else ""
     left, right = found.left, found.right
+    most = 2 * found.differing > pair.size
     if left.constant and right.constant:
         return f"both constant: left {_value(left)}, right {_value(right)}"
     for name, side in (("left", left), ("right", right)):
         if side.nan == pair.size:
             return f"{name} all NaN"
-        if side.constant:
-            return f"{name} all zero" if side.low == 0 else f"{name} constant ({_value(side)} everywhere)"
+        if side.constant and side.low == 0:
+            return f"{name} all zero"
+        if side.constant and most:
+            return f"{name} constant ({_value(side)} everywhere)"
     return ""
 
 

@@ -9,7 +9,7 @@ With d = left - right and r the residual of a fit, a line explains a difference 
 * |r| <= 0.1 |d| (beside the rounding of the element type) for 95 % of the elements: a few large ones do not speak for
   all; and where |r| > 0.02 |d|, |r| <= 8 rms(r) and |r| <= 0.1 rms(d): no element stands apart.
 
-The order is scale, shift, both: the simpler one is said where it does.
+The first of scale, shift, both that holds within rounding is said; else the nearer of scale and shift; else both.
 """
 
 from __future__ import annotations
@@ -108,16 +108,28 @@ def fitted(pair: Pair, found: Measured) -> str:
     if not _usable(moments):
         return ""
     values = np.unique(pair.numbers(pair.b[pair.sample])).size
-    for line in _lines(moments, exponent, pair.complex, values):
-        if line.residual <= 2 * _OF_DISTANCE * math.sqrt(moments.distance):
-            short = line.rounded(4 * found.epsilon)
-            # Short numbers are what is said; they are taken where they hold within rounding.
-            if short is not None and _near(pair, found, short, moments, exponent) == "":
-                return short.text("")
-            near = _near(pair, found, line, moments, exponent)
-            if near is not None:
-                return line.text(near)
-    return ""
+    lines = _lines(moments, exponent, pair.complex, values)
+    near = [line for line in lines if line.residual <= 2 * _OF_DISTANCE * math.sqrt(moments.distance)]
+    return _nearest(pair, found, near, moments, exponent)
+
+
+def _nearest(pair: Pair, found: Measured, lines: list[_Line], moments: _Moments, exponent: int) -> str:
+    holding: list[tuple[_Line, str]] = []
+    for line in lines:
+        # Short numbers are what is said; they are taken where they too hold within rounding.
+        short = line.rounded(4 * found.epsilon)
+        for one in (short, line) if short is not None else (line,):
+            near = _near(pair, found, one, moments, exponent)
+            if near == "":
+                return one.text("")
+            if near is not None and one is line:
+                holding.append((line, near))
+    # A mean far from zero lets scale and shift pass for each other: the nearer one is said, both only without them.
+    simple = [item for item in holding if item[0].factor == 1 or not item[0].shift]
+    if not holding:
+        return ""
+    line, near = min(simple or holding, key=lambda item: item[0].residual)
+    return line.text(near)
 
 
 def _integer_shift(pair: Pair, found: Measured) -> str:

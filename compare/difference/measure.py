@@ -150,6 +150,8 @@ def _steps(found: Measured, pair: Pair, start: int, one: Array, two: Array, keep
     if found.ladder is None or not one.size:
         return
     before = int(found.steps[0])
+    if pair.complex:  # a side without imaginary parts gets zeros
+        one, two = (side if side.dtype.kind == "c" else side.astype(np.complex128) for side in (one, two))
     p, q = found.ladder.positions(one), found.ladder.positions(two)
     if pair.complex:
         _complex_steps(found, start, p, q, found.ladder.low)

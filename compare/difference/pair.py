@@ -53,7 +53,8 @@ class Pair:
 
     def numbers(self, block: Array) -> NDArray[np.float64]:
         """Returns a block as contiguous float64, complex numbers as their parts side by side."""
-        if block.dtype.itemsize <= 2 and element_kind(block.dtype) == "float" and block.dtype.isnative:
+        small = block.dtype.itemsize <= 2 and element_kind(block.dtype) == "float" and block.dtype.isnative
+        if small and not self.complex:
             bits = np.ascontiguousarray(block).view(f"u{block.dtype.itemsize}")
             values = np.empty(block.size)
             elements.look_up(bits, _values(block.dtype), values)
@@ -105,11 +106,14 @@ class Pair:
     @cached_property
     def sample(self) -> NDArray[np.int64]:
         """Positions spread over the whole, to give up on a relation early."""
-        found = np.linspace(0, self.size - 1, min(self.size, _SAMPLE)).astype(np.int64)
-        return np.unique(found)
+        if self.size <= _SAMPLE:
+            return np.arange(self.size, dtype=np.int64)
+        return np.unique(np.linspace(0, self.size - 1, _SAMPLE).astype(np.int64))
 
     def around(self, position: int) -> NDArray[np.int64]:
         """Returns the sample and the positions near one of interest."""
+        if self.size <= _SAMPLE:
+            return self.sample
         near = np.arange(max(0, position - _WINDOW), min(self.size, position + _WINDOW), dtype=np.int64)
         return np.union1d(self.sample, near)
 

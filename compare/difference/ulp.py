@@ -29,6 +29,7 @@ def float_type(dtype: np.dtype[Any]) -> np.dtype[Any] | None:
     return dtype.newbyteorder("=") if dtype.itemsize <= 8 else np.dtype(np.float64)
 
 
+@lru_cache(maxsize=64)
 def digits(dtype: np.dtype[Any]) -> int:
     """Returns the number of stored fraction bits: 23 for float32, 7 for bfloat16."""
     import ml_dtypes

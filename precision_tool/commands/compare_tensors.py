@@ -10,9 +10,10 @@ from dumpers.errors import DataError, UsageError
 from precision_tool.result import ExitCode, Panel, Result, Table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from compare.closeness import CloseFigures, Element
+    from compare.difference.details import Details
     from dumpers.records import TensorRecord
     from precision_tool.commands.base import Progress
     from precision_tool.workbench import Workbench
@@ -23,7 +24,8 @@ class CompareTensors:
 
     LEFT is under test, RIGHT is the reference; each is a file, or the beginning of a name in the dumps. Two elements
     are close when the absolute difference is at most atol + rtol * |right|; a NaN is close to nothing, equal infinities
-    are close. Nothing is padded: of tensors with different shapes the report says so and the exit code is 1.
+    are close. Nothing is padded: of tensors with different shapes the report says so and the exit code is 1. Where
+    elements differ it also says by how many ULP, with which tolerance they would pass, and what explains it.
     """
 
     name = "cp"
@@ -68,10 +70,12 @@ def _one(name: str, workbench: Workbench) -> TensorRecord:
 def compare(left: TensorRecord, right: TensorRecord, args: argparse.Namespace, workbench: Workbench) -> Result:
     """Returns the comparison of two tensors."""
     from compare.closeness import close_figures
+    from compare.second_look import look
     from precision_tool import tensor_text as text
 
     arrays = (text.load_plain(left)[0], text.load_plain(right)[0])
     found = close_figures(*arrays, atol=args.atol, rtol=args.rtol, limit=args.print)
+    details = look(*arrays, found.figures)
     same_shape = arrays[0].shape == arrays[1].shape
     files, lines = [], []
     for title, record, array in (("Left", left, arrays[0]), ("Right", right, arrays[1])):
@@ -84,12 +88,12 @@ def compare(left: TensorRecord, right: TensorRecord, args: argparse.Namespace, w
     blocks: list[Table | Panel] = []
     if found.comparable:
         blocks = [_table("Error Item Table", found.error_items), _table("Top Item Table", found.top_items)]
-    blocks.append(Panel("", (*lines, *_summary(found))))
+    blocks.append(Panel("", (*lines, *_summary(found), *(_details(details) if details is not None else ()))))
     data = {"left": text.record_data(left), "right": text.record_data(right)}
     return Result(
         title=f"{left.name} against {right.name}" if left.path == right.path else f"{left.path} against {right.path}",
         blocks=blocks,
-        data=_data(found) | data,
+        data=_data(found, details) | data,
         files=files,
         exit_code=ExitCode.CLEAN if found.all_close and same_shape else ExitCode.FOUND,
     )
@@ -124,12 +128,44 @@ def _summary(found: CloseFigures) -> list[str]:
         lines.append(f"RelativeEuclideanDistance: {figures.relative_distance:.6g}")
     if figures.differing is not None:
         lines.append(f"Differing: {figures.differing} elements ({figures.verdict})")
-    if figures.pattern:
-        lines.append(f"Pattern: {figures.pattern}")
     return lines
 
 
-def _data(found: CloseFigures) -> dict[str, Any]:
+def _details(details: Details) -> list[str]:
+    """What the second look found, one line a figure; one that does not exist with its reason."""
+    reasons, needed = details.reasons, details.tolerance
+    lines = []
+    if details.max_ulp is None:
+        lines.append(f"MaxUlp: NaN ({reasons['max_ulp']})")
+    else:
+        share = f"{details.within_one_ulp:.6g} of the elements within 1"
+        lines.append(f"MaxUlp: {details.max_ulp} steps of {details.ulp_dtype} at {details.max_ulp_index}; {share}")
+    if details.sign_flips is not None:
+        lines.append(f"SignFlips: {details.sign_flips}")
+    if details.non_finite:
+        lines.append(f"NonFinite: {_counts(details.non_finite)}")
+    if details.histogram:
+        lines.append(f"ErrorByDecade: {_counts(details.histogram)}")
+    if "tolerance" not in reasons:
+        both = f"al with rl {needed.usual_rtol:g}"
+        for title, name, value in (
+            ("al alone", "atol", needed.atol),
+            ("rl alone", "rtol", needed.rtol),
+            (both, "atol_with_usual", needed.atol_with_usual),
+        ):
+            shown = f"NaN ({reasons[f'tolerance.{name}']})" if value is None else f"{value!r}"
+            lines.append(f"RequiredTolerance, {title}: {shown}")
+    lines += [f"Explanation: {details.explanation}"] if details.explanation else []
+    return lines + [f"Not looked for: {text}" for text in details.skipped]
+
+
+def _counts(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{name}: {count}" for name, count in found.items())
+
+
+def _data(found: CloseFigures, details: Details | None) -> dict[str, Any]:
+    from precision_tool.plain_data import plain
+
     figures = found.figures
     return {
         "all_close": found.all_close,
@@ -151,7 +187,8 @@ def _data(found: CloseFigures) -> dict[str, Any]:
         "inf": [figures.inf_left, figures.inf_right],
         "figures": figures.columns(),
         "reasons": dict(figures.reasons),
-        "pattern": figures.pattern,
+        "pattern": figures.pattern if details is None else details.explanation,
+        "details": plain(details),
     }
 
 

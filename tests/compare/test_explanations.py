@@ -162,6 +162,19 @@ def test_the_same_is_true_of_float16_scaled_and_shifted():
     assert told(left, half) == "scaled by 2 and shifted by 1 (left = 2 x right + 1)"
 
 
+def test_scale_and_shift_do_not_pass_for_each_other():
+    near = 100 + RNG.normal(size=1000) * 0.02
+    assert told(near, near + 1) == "shifted by -1 (left = right - 1)"
+    assert told(near, near * 1.01) == "scaled by 1.01 (right = 1.01 x left)"
+    noise = RNG.normal(size=1000) * 1e-6
+    assert told(near + noise, near + 1).startswith("shifted by -1 (left = right - 1, within ")
+    assert told(near + noise, near * 1.01).startswith("scaled by 1.01 (right = 1.01 x left, within ")
+
+
+def test_a_value_that_most_elements_have_is_no_explanation():
+    assert told(np.array([1, 1, 1, 1, 0]), np.ones(5, int)).startswith("1 element differs")
+
+
 NOT_FITS = {
     "two noises, one 1000 higher": (RNG.normal(size=1000) + 1000, RNG.normal(size=1000)),
     "two noises of different size": (RNG.normal(size=1000) * 100, RNG.normal(size=1000)),

@@ -377,3 +377,40 @@ def test_text_tells_where():
 def test_scalars_and_single_elements_have_figures_and_no_explanation():
     found = details(np.float32(3), np.float32(1))
     assert (found.tolerance.atol, found.tolerance.rtol, found.explanation) == (2.0, 2.0, "")
+
+
+NAMES = (
+    "bool",
+    "int8",
+    "uint64",
+    "int64",
+    "float16",
+    "float32",
+    "float64",
+    "longdouble",
+    "complex64",
+    ">f4",
+    ">i8",
+    ">c8",
+)
+ODD_NAMES = ("bfloat16", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu", "float4_e2m1fn", "int4", "uint4")
+TYPES = [np.dtype(name) for name in NAMES] + [type_of(name) for name in ODD_NAMES if hasattr(ml_dtypes, name)]
+
+
+@pytest.mark.parametrize("shape", [(), (2,), (1, 1, 1), (2, 3), (7, 1), (2, 1, 3, 1, 2), (2, 2, 2, 2, 2, 2)])
+@pytest.mark.parametrize("one", TYPES, ids=str)
+def test_every_pair_of_types(one, shape):
+    rng = np.random.default_rng(3)
+    for two in TYPES:
+        with np.errstate(all="ignore"), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the casts that make the input
+            left, right = (np.asarray(rng.normal(size=shape) * 30).astype(dtype) for dtype in (one, two))
+        figures = compare_arrays(left, right)
+        found = look(left, right, figures)
+        if not figures.comparable:
+            assert found is None
+        elif figures.differing:
+            assert found.differing == figures.differing
+            assert sum(found.histogram.values()) == figures.finite
+            assert sum(found.non_finite.values()) == figures.non_finite_mismatches
+            assert found.tolerance.atol is None or found.tolerance.atol == figures.max_abs_error

@@ -11,6 +11,7 @@ import pytest
 from compare.closeness import close_figures
 from compare.metrics import compare_arrays
 from compare.result_file import read_csv
+from compare.second_look import with_details
 from compare.summary import summarise
 from compare.sweep import compare_dumps
 
@@ -128,6 +129,21 @@ def test_fc10_perfect_cosine_wrong_values(cases):
     assert found["doubled"].pattern.startswith("scaled by 2 ")
     assert found["offset"].pattern.startswith("shifted by -1 ")
     assert found["rounding_only"].pattern == ""
+
+
+def test_fc10_and_the_second_look(cases):
+    said = {}
+    for case in ("FC08", "FC09", "FC10", "FC12"):
+        for name, figures in figures_of(cases, case).items():
+            said[name] = with_details(figures, *load(cases, case, name)).explanation
+    assert said["doubled"] == "scaled by 2 (right = 2 x left)"
+    assert said["offset"] == "shifted by -1 (left = right - 1)"
+    assert said["rounding_only"] == ""
+    assert said["transposed"] == "transposed"
+    assert said["inf_vs_saturated"] == said["inf_sign"] == "1 element differs, the rest equal: first at index 2"
+    assert said["nan_vs_inf"] == "1 element differs, the rest equal: first at index 2, left is NaN there"
+    assert said["bool"] == "1 element differs, the rest equal: first at index 1, left is zero there"
+    assert said["hash_ids"] == "1 element differs, the rest equal: first at index 0"
 
 
 @pytest.mark.parametrize("name", ["result_20240101000000.csv", "result_20240101000001.csv"])

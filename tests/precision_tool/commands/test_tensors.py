@@ -198,3 +198,36 @@ def test_data_of_unknown_type_have_no_path_none(tmp_path, ask) -> None:
     (panel,) = ask(f"pt {tmp_path}/raw.npy", tmp_path).blocks
     assert any("unknown type" in line for line in panel.lines)
     assert not any("None" in line for line in panel.lines)
+
+
+def test_cp_says_what_explains_the_difference(tmp_path, ask) -> None:
+    right = np.arange(60, dtype=np.float32).reshape(10, 6) ** 2
+    left = right[[0, 1, 2, 4, 3, *range(5, 10)]]
+    result = compare(ask, tmp_path, left, right)
+    lines = result.blocks[-1].lines
+    assert "Explanation: rows 3 and 4 swapped" in lines
+    details = result.data["details"]
+    assert details["explanation"] == "rows 3 and 4 swapped"
+    assert details["differing"] == 12
+    assert details["tolerance"]["atol"] == float(np.abs(left - right).max())
+    assert any(line.startswith("MaxUlp: ") and line.endswith(" of the elements within 1") for line in lines)
+    assert any(line.startswith("ErrorByDecade: 0: 48, 1e2: 12") for line in lines), lines
+    assert any(line.startswith("RequiredTolerance, rl alone: ") for line in lines)
+    plain_data(result.data)
+
+
+def test_cp_gives_the_reason_of_what_does_not_exist(tmp_path, ask) -> None:
+    lines = compare(ask, tmp_path, [1, np.nan, 0], [0, 2, 0]).blocks[-1].lines
+    assert "NonFinite: nan against finite: 1" in lines
+    assert any(line.startswith("RequiredTolerance, al alone: NaN (1 element(s) are not finite") for line in lines)
+    assert compare(ask, tmp_path, [1, 2], [1, 2]).data["details"] is None
+    integers = compare(ask, tmp_path, [1, 2], [1, 9], dtype="int64").blocks[-1].lines
+    assert any(line.startswith("MaxUlp: NaN (integers") for line in integers)
+
+
+def test_cp_of_a_transposed_tensor_says_so(tmp_path, ask) -> None:
+    right = np.random.default_rng(0).normal(size=(4, 6))
+    result = compare(ask, tmp_path, right.T, right)
+    assert result.exit_code == 1
+    assert "shapes differ" in result.data["reason"]
+    assert result.data["details"]["explanation"] == "transposed"
