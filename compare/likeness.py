@@ -16,7 +16,9 @@ import numpy as np
 
 from compare.leftovers import Leftover, alike
 from compare.op_lookup import size_bytes
+from compare.slices import shape_of
 from dumpers.errors import DataError
+from dumpers.formats.layouts import load_original
 from dumpers.names import flatten
 
 if TYPE_CHECKING:
@@ -91,9 +93,9 @@ def _loaded(left: dict[str, Leftover], right: dict[str, Leftover]) -> Iterator[t
     for side, ops in enumerate((left, right)):
         for flat, op in ops.items():
             for (io, slot), record in op.tensors.items():
-                size = size_bytes(record)
-                if io == "output" and record.shape and _MIN_ELEMENTS <= size <= TENSOR_BYTES:
-                    key = (slot, *sorted(size for size in record.shape if size != 1))
+                shape = shape_of(record)
+                if io == "output" and shape and _MIN_ELEMENTS <= size_bytes(record) <= TENSOR_BYTES:
+                    key = (slot, *sorted(size for size in shape if size != 1))
                     groups.setdefault(key, ([], []))[side].append((flat, record))
     budget = TOTAL_BYTES
     for lefts, rights in groups.values():
@@ -109,7 +111,7 @@ def _read(records: Iterable[tuple[str, TensorRecord]]) -> list[_Values]:
     found = []
     for op, record in records:
         try:
-            array = record.load()
+            array = load_original(record)
         except DataError:
             continue  # Damaged data are reported where they are compared; here they are no evidence.
         if array.dtype.kind not in "fiub" or array.size < _MIN_ELEMENTS:

@@ -136,7 +136,9 @@ def _bytes(records: Iterable[TensorRecord | None]) -> int:
 
 def _covered(side: dict[str, int]) -> str:
     whole = side["bytes"]
-    parts = [f"{side[name]} bytes ({side[name] / whole:.1%}) {name}" for name in ("paired", "compared") if whole]
+    # Rounded down: 100 % is said of nothing less.
+    shares = {name: f"{side[name] * 1000 // whole / 10:.1f} %" for name in ("paired", "compared") if whole}
+    parts = [f"{side[name]} bytes ({share}) {name}" for name, share in shares.items()]
     return ", ".join([f"{whole} bytes", *parts])
 
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import random
+
 import numpy as np
 import pytest
 
@@ -220,3 +222,34 @@ def test_two_runs_of_one_graph_pair_by_name_whatever_the_originals(make):
     left, _ = fused_and_unfused(make, "fc/MatMul")
     right, _ = fused_and_unfused(make, "fc/MatMul")
     assert len(pair_dumps(left, right).pairs) == 4
+
+
+def expected(left, right):
+    """The rule in its own words: equal names first, then the flattened name if one tensor on each side is left."""
+    pairs = {name: name for name in left if name in right}
+    loose = [[name for name in side if name not in pairs] for side in (left, right)]
+    flat = [[name.replace("/", "_").replace(".", "_") for name in side] for side in loose]
+    for name, key in zip(loose[0], flat[0], strict=True):
+        if flat[0].count(key) == 1 == flat[1].count(key):
+            pairs[name] = loose[1][flat[1].index(key)]
+    return pairs
+
+
+def test_random_names_pair_as_the_rule_says_and_nothing_is_dropped(make):
+    choose = random.Random(1)
+
+    def side():
+        ops = ("a/b", "a_b", "a.b", "a", "c/d", "c_d")
+        count = choose.randint(1, 8)
+        return sorted(
+            {f"{choose.choice(ops)}:{choose.choice(('input', 'output'))}:{choose.randint(0, 1)}" for _ in range(count)}
+        )
+
+    for _ in range(500):
+        left, right = side(), side()
+        pairing = pair_dumps(make.dump(*npu(make, *left)), make.dump(*npu(make, *right)))
+        assert {pair.left.name: pair.right.name for pair in pairing.pairs} == expected(left, right)
+        for name, given in (("left", left), ("right", right)):
+            lost = [u.record.name for u in pairing.unpaired if u.side == name]
+            assert sorted([getattr(pair, name).name for pair in pairing.pairs] + lost) == given
+        assert all(u.reason for u in pairing.unpaired)

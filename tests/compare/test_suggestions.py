@@ -145,6 +145,16 @@ def test_equal_and_like_values_find_ops_of_other_names(make):
     assert ("z", "s") not in found
 
 
+def test_values_in_a_private_layout_are_looked_at_as_the_framework_has_them(make):
+    value = np.random.default_rng(6).normal(size=(20, 40)).astype(np.float32)
+    padded = np.zeros((32, 48), np.float32)
+    padded[:20, :40] = value
+    stored = np.ascontiguousarray(padded.reshape(2, 16, 3, 16).transpose(2, 0, 1, 3))
+    left = make.dump(make.record("fused:output:0", stored, format="FRACTAL_NZ", original_shape=value.shape))
+    found = proposals(left, dump(make, ["q", "r"], values={"q": value, "r": value[::-1].copy()}))
+    assert [(each.kind, each.lines) for each in found] == [("equal values", (("fused", "q"),))]
+
+
 def test_values_that_two_tensors_share_say_nothing(make):
     x = np.random.default_rng(4).normal(size=(8, 8)).astype(np.float32)
     found = proposals(dump(make, "ab", values={"a": x, "b": x}), dump(make, "pq", values={"p": x, "q": x}))

@@ -349,7 +349,7 @@ def test_a_map_pairs_ops_and_coverage_is_told(tmp_path, ask) -> None:
     assert {(row["side"], row["op"]) for row in data["unpaired"]} == {("left", "a_only"), ("right", "b_only")}
     assert all(row["reason"] and row["bytes"] == 8 for row in data["unpaired"])
     assert "map: names.csv line 2: no op on the left is called unused" in result.notes
-    assert "left: 32 bytes, 24 bytes (75.0%) paired, 24 bytes (75.0%) compared" in result.notes
+    assert "left: 32 bytes, 24 bytes (75.0 %) paired, 24 bytes (75.0 %) compared" in result.notes
     json.dumps(plain_data(result.data), allow_nan=False)
     with pytest.raises(DataError, match=r"none\.csv: cannot be read"):
         ask(f"{line} --map {tmp_path / 'none.csv'}", tmp_path)
