@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from compare.leftovers import Leftover
 
@@ -29,30 +29,38 @@ Ops = Mapping[str, Leftover]
 
 @dataclass(frozen=True)
 class Change:
-    """A piece of the flattened name that is replaced: the scope behind ``prefix``, or the end of the name.
+    """A piece of the flattened name that is replaced.
 
     Attributes:
+        kind: ``start``: the piece right behind ``prefix``; ``inner``: whole segments anywhere behind the first one;
+            ``end``: the end of the name.
         prefix: What stands before it, separator included; empty for the start of the name.
         left, right: The piece on each side, separator behind it included unless it is an ending.
-        ending: Whether the piece is the end of the name.
         size: Segments in both pieces: of two changes the one that keeps more of the name is likelier.
     """
 
+    kind: Literal["start", "inner", "end"]
     prefix: str
     left: str
     right: str
-    ending: bool = False
     size: int = 1
+
+    def place(self, name: str) -> int:
+        """Returns where the piece begins in a flattened left name; -1 if it is not there, or not just once."""
+        if self.kind == "end":
+            at = len(name) - len(self.left)
+            return at if name.endswith(self.left) and (self.left or not _NUMBER.search(name)) else -1
+        if self.kind == "start":
+            start = self.prefix + self.left
+            return len(self.prefix) if name.startswith(start) and name != start else -1
+        at = name.find("_" + self.left)
+        last = name.rfind("_" + self.left)
+        return at + 1 if 0 < at == last and len(name) > at + 1 + len(self.left) else -1
 
     def apply(self, name: str) -> str | None:
         """Returns the right name of a flattened left name, None if the change does not concern it."""
-        if self.ending:
-            if not name.endswith(self.left):
-                return None
-            kept = name[: len(name) - len(self.left)]
-            return None if not self.left and _NUMBER.search(name) else kept + self.right
-        start = self.prefix + self.left
-        return self.prefix + self.right + name[len(start) :] if name.startswith(start) and name != start else None
+        at = self.place(name)
+        return None if at < 0 else name[:at] + self.right + name[at + len(self.left) :]
 
 
 @dataclass(frozen=True)
@@ -92,7 +100,7 @@ def find_renames(left: Ops, right: Ops) -> list[Rename]:
         if not fits:
             break
         seen |= {fit.change: _fit(fit.change, left, right) for fit in fits if fit.change not in seen}
-        best = max(fits, key=lambda fit: (fit.tensors, -fit.change.size, fit.change.left, fit.change.right))
+        best = max(fits, key=_worth)
         rival = next((fit for fit in seen.values() if fit.change != best.change and _rivals(best, fit)), None)
         found.append(best if rival is None else _with_rival(best, rival))
         for one, other in best.pairs:
@@ -101,10 +109,15 @@ def find_renames(left: Ops, right: Ops) -> list[Rename]:
     return found
 
 
+def _worth(fit: Rename) -> tuple[int, int, bool, str, str, str]:
+    change = fit.change
+    return (fit.tensors, -change.size, change.kind != "inner", change.prefix, change.left, change.right)
+
+
 def _rivals(best: Rename, other: Rename) -> bool:
     """Whether two changes claim the same scope, and the second fits at least half as well."""
     mine, theirs = best.change, other.change
-    if other.tensors < _RIVAL * best.tensors or mine.ending != theirs.ending or theirs.size > mine.size:
+    if other.tensors < _RIVAL * best.tensors or mine.kind != theirs.kind or theirs.size > mine.size:
         return False
     same_left = mine.prefix + mine.left == theirs.prefix + theirs.left
     return same_left or mine.prefix + mine.right == theirs.prefix + theirs.right
@@ -137,48 +150,73 @@ class _Cut:
 
 def _candidates(lefts: Ops, rights: Ops, cut: _Cut) -> list[Change]:
     """Returns the changes that most of a sample of the left ops speak for."""
-    index: dict[tuple[str, ...], list[str]] = {}
-    shapes = {flat: cut.segments(flat, op) for flat, op in rights.items()}
-    for flat, segments in shapes.items():
-        for depth in range(1, min(4, len(segments)) + 1):
-            index.setdefault(segments[-depth:], []).append(flat)
-    stems: dict[str, list[str]] = {}
-    for flat in rights:
-        stems.setdefault(_NUMBER.sub("", flat), []).append(flat)
+    index = _Index(rights, cut)
     votes: Counter[Change] = Counter()
     for flat in list(lefts)[:: max(1, len(lefts) // _VOTERS)]:
         mine = cut.segments(flat, lefts[flat])
-        for other in _similar(mine, index):
-            if agreed := lefts[flat].agrees(rights[other]):
-                votes[_change(mine, shapes[other])] += agreed
-        for other in stems.get(_NUMBER.sub("", flat), [])[:_CANDIDATES]:
-            if agreed := lefts[flat].agrees(rights[other]):
-                votes[_ending(flat, other)] += agreed
-    ranked = sorted(votes.items(), key=lambda item: (-item[1], item[0].prefix, item[0].left, item[0].right))
-    return [change for change, _ in ranked[:_VERIFIED]]
+        for other in index.similar(mine):
+            agreed = lefts[flat].agrees(rights[other])
+            for change in _changes(mine, index.segments[other]) if agreed else ():
+                votes[change] += agreed
+        for other in index.numbered(flat):
+            votes[_ending(flat, other)] += lefts[flat].agrees(rights[other])
+    ranked = sorted(votes, key=lambda one: (-votes[one], one.kind, one.prefix, one.left, one.right))
+    return ranked[:_VERIFIED]
 
 
-def _similar(segments: tuple[str, ...], index: Mapping[tuple[str, ...], list[str]]) -> Iterable[str]:
-    """Right ops that share the longest end of a name."""
-    for depth in range(min(4, len(segments)), 0, -1):
-        found = index.get(segments[-depth:])
-        if found:
-            return found[:_CANDIDATES]
-    return ()
+class _Index:
+    """Right ops by parts of their names.
+
+    Attributes:
+        segments: Of each flattened name.
+    """
+
+    def __init__(self, ops: Ops, cut: _Cut) -> None:
+        self.segments = {flat: cut.segments(flat, op) for flat, op in ops.items()}
+        self._ends: dict[tuple[str, ...], list[str]] = {}
+        self._gaps: dict[tuple[str, ...], list[str]] = {}
+        self._stems: dict[str, list[str]] = {}
+        for flat, segments in self.segments.items():
+            self._stems.setdefault(_NUMBER.sub("", flat), []).append(flat)
+            for depth in range(1, min(4, len(segments)) + 1):
+                self._ends.setdefault(segments[-depth:], []).append(flat)
+            for gap in range(len(segments) - 1):
+                self._gaps.setdefault(_with_gap(segments, gap), []).append(flat)
+
+    def similar(self, segments: tuple[str, ...]) -> dict[str, None]:
+        """Ops that share the longest end of a name, and those that differ in one segment, each once."""
+        found: dict[str, None] = {}
+        for depth in range(min(4, len(segments)), 0, -1):
+            if segments[-depth:] in self._ends:
+                found = dict.fromkeys(self._ends[segments[-depth:]][:_CANDIDATES])
+                break
+        for gap in range(len(segments) - 1):
+            found |= dict.fromkeys(self._gaps.get(_with_gap(segments, gap), ())[:_CANDIDATES])
+        return found
+
+    def numbered(self, flat: str) -> list[str]:
+        """Ops whose name differs in the number at its end."""
+        return self._stems.get(_NUMBER.sub("", flat), [])[:_CANDIDATES]
 
 
-def _change(mine: tuple[str, ...], theirs: tuple[str, ...]) -> Change:
-    """Returns the piece between the longest common end and the longest common start of two names."""
+def _with_gap(segments: tuple[str, ...], gap: int) -> tuple[str, ...]:
+    return (*segments[:gap], "", *segments[gap + 1 :])
+
+
+def _changes(mine: tuple[str, ...], theirs: tuple[str, ...]) -> list[Change]:
+    """Returns what makes one name of the other: the piece between the longest common end and start is replaced."""
     shorter = min(len(mine), len(theirs))
     end = _common(reversed(mine), reversed(theirs), shorter)
     start = _common(iter(mine), iter(theirs), shorter - end)
     left, right = mine[start : len(mine) - end], theirs[start : len(theirs) - end]
-    return Change("".join(mine[:start]), "".join(left), "".join(right), size=len(left) + len(right))
+    prefix, old, new, size = "".join(mine[:start]), "".join(left), "".join(right), len(left) + len(right)
+    found = [Change("start", prefix, old, new, size)]
+    return [*found, Change("inner", "", old, new, size)] if prefix and old else found
 
 
 def _ending(left: str, right: str) -> Change:
     ends = [found[0] if (found := _NUMBER.search(name)) else "" for name in (left, right)]
-    return Change("", ends[0], ends[1], ending=True)
+    return Change("end", "", ends[0], ends[1])
 
 
 def _common(one: Iterator[str], other: Iterator[str], limit: int) -> int:

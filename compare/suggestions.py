@@ -109,11 +109,16 @@ def _does_the_same(text: str, plain: Sequence[tuple[str, str]], paired: Collecti
 def _pattern(rename: Rename, left: str, right: str) -> tuple[str, str]:
     """Returns the line of a rename, in the spelling of one pair of names: flattening keeps the length of a name."""
     change = rename.change
-    if change.ending:
+    if change.kind == "end":
         return f"re:(.*){re.escape(change.left)}", f"\\1{_literal(change.right)}"
-    start, end = len(change.prefix), len(change.prefix) + len(change.left)
-    goal = len(change.prefix) + len(change.right)
-    return f"re:{re.escape(left[:start] + left[start:end])}(.+)", f"{_literal(right[:goal])}\\1"
+    start = change.place(rename.pairs[0][0])
+    end, goal = start + len(change.left), start + len(change.right)
+    if change.kind == "start":
+        return f"re:{re.escape(left[:end])}(.+)", f"{_literal(right[:goal])}\\1"
+    return (
+        f"re:(.+{re.escape(left[start - 1])}){re.escape(left[start:end])}(.+)",
+        f"\\1{_literal(right[start:goal])}\\2",
+    )
 
 
 def _literal(text: str) -> str:

@@ -65,6 +65,19 @@ def test_one_renamed_scope_is_one_pattern_that_pairs_everything(make, tmp_path, 
         assert found[0].lines == (line,)
 
 
+@pytest.mark.parametrize("flat", [False, True])
+def test_an_inner_scope_below_many_others_is_one_pattern(make, tmp_path, flat):
+    names = [f"model/layer_{i}/{scope}/{op}" for i in range(60) for scope in ("old", "kept") for op in ("mm", "add")]
+    others = [name.replace("/old/", "/new/") for name in names]
+    sides = [[flatten(name) for name in side] if flat else side for side in (names, others)]
+    left, right = (dump(make, side) for side in sides)
+    found = proposals(left, right)
+    assert [(each.tensors, each.sure) for each in found] == [(120, True)]
+    mark = "_" if flat else "/"
+    assert found[0].lines == ((f"re:(.+{mark})old{mark}(.+)", f"\\1new{mark}\\2"),)
+    assert applied(left, right, found, tmp_path) == set(zip(*sides, strict=True))
+
+
 def test_several_scopes_and_inner_ones(make, tmp_path):
     left = dump(make, [f"{scope}/{op}" for scope in ("user", "item") for op in OPS] + [f"g/user/{op}" for op in OPS])
     right = dump(make, [f"{scope}/{op}" for scope in ("u", "i") for op in OPS] + [f"g/u/{op}" for op in OPS])
