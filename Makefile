@@ -38,6 +38,7 @@ $(STAMP): requirements.lock pyproject.toml .ci/find_python.sh
 	[ -x $(BIN)/python ] || "$$python" -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps -r requirements.lock
 	$(BIN)/python -m pip check
+	$(BIN)/python -m compare
 	@touch $@
 
 lock: install

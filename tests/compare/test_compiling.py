@@ -1,0 +1,20 @@
+"""Compiling ahead reaches every kernel that a comparison, a second look or a search compiles on first use."""
+
+from __future__ import annotations
+
+import sys
+
+from compare.__main__ import compile_kernels
+
+
+def test_kernels_are_compiled_ahead() -> None:
+    compile_kernels()
+    from compare.onepass import difference, double, drive, integers, nonfinite, single
+
+    assert "compare.onepass.shares" in sys.modules
+    for module in (difference, double, drive, integers, nonfinite, single):
+        compiled = [value for value in vars(module).values() if hasattr(value, "signatures")]
+        assert compiled
+        assert any(function.signatures for function in compiled), module.__name__
+    for sweep in (drive.sweep_single, drive.sweep_double, drive.sweep_integer):
+        assert len(sweep.signatures) == 1, "one way to be called, so one compilation"
