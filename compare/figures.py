@@ -30,6 +30,7 @@ LEFT_ZERO = "left is zero"
 RIGHT_ZERO = "right is zero"
 BOTH_EMPTY = "both sides are empty"
 EQUAL_NOT_FINITE = "equal element for element, none finite"
+OVER_LIMIT = "over the limit"
 """Phrases of a result file's CompareFailReason that its readers understand."""
 
 FIELDS = {
@@ -61,6 +62,8 @@ class Figures:
         mismatch_index: Flat C-order index of the first of them.
         max_abs_index: Flat C-order index of the greatest difference, None if there is none.
         max_abs_exact: The greatest difference of 64-bit integers, exact.
+        differing_at_zero: Elements (parts of complex ones) that differ where the reference is at most 2.2e-16, which no
+            relative tolerance covers; None if they were not counted.
         left_mean, left_deviation, right_mean, right_deviation: Population mean and standard deviation.
         pattern: What explains the difference as a whole ("scaled by 2 (right = 2 x left)"), empty if nothing simple.
         reasons: Column name -> why the figure is undefined.
@@ -83,6 +86,7 @@ class Figures:
     mismatch_index: int | None = None
     max_abs_index: int | None = None
     max_abs_exact: int | None = None
+    differing_at_zero: int | None = None
     cosine: float | None = None
     max_abs_error: float | None = None
     accumulated_relative_error: float | None = None

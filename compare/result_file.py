@@ -25,6 +25,7 @@ from compare.figures import (
     EQUAL_NOT_FINITE,
     LEFT_ZERO,
     NON_FINITE_MISMATCH,
+    OVER_LIMIT,
     RIGHT_ZERO,
     distance_at,
 )
@@ -90,9 +91,10 @@ class ResultRow:
         """Tells whether the tensor is bad at a cosine threshold, None if the file does not allow to tell.
 
         Where there is no cosine what the reason says decides (one zero side is bad at any threshold), or the relative
-        distance (a scalar); a NaN or infinity of one side only is bad whatever the cosine of the rest.
+        distance (a scalar); a NaN or infinity of one side only is bad whatever the cosine of the rest, and so is a
+        figure over a user's limit.
         """
-        if NON_FINITE_MISMATCH in self.reason:
+        if NON_FINITE_MISMATCH in self.reason or OVER_LIMIT in self.reason:
             return True
         if self.cosine is not None:
             return self.cosine < threshold

@@ -1,20 +1,26 @@
-"""Dump x Dump -> Comparison: every pair compared, in threads, with bounded memory.
+"""Dump x Dump -> Comparison: every pair compared, in threads or processes, with bounded memory.
 
-The result is the same for any number of threads.
+The result is the same byte for byte, whatever the number of threads or workers, and whether or not it was interrupted
+in between.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
-from dataclasses import replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from compare.crew import Crew, ThreadCrew
+from compare.figures import COLUMNS
 from compare.metrics import compare_arrays, compare_sources, shape_text
 from compare.op_lookup import size_bytes
+from compare.outcomes import row_of
 from compare.pairing import Pair, Unpaired, pair_dumps
+from compare.schedule import run_units
+from compare.selection import Selection
 from compare.table import Comparison, ComparisonRow
+from compare.units import Unit, units_of
 from compare.views import align, as_stored
 from dumpers.errors import DataError
 
@@ -22,7 +28,9 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from compare.crew import Rows
     from compare.figures import Figures
+    from compare.journal import Journal
     from compare.name_map import NameMap
     from dumpers.graph import Graph
     from dumpers.records import Dump
@@ -30,14 +38,35 @@ if TYPE_CHECKING:
     Array = NDArray[np.generic]
 
 Progress = Callable[[int, int], None]
-"""Called with (pairs done, pairs in all) from the thread that called :func:`compare_dumps`."""
+"""Called with (pairs done, pairs in all) from the thread that called :func:`compare_dumps`, a few times a second."""
 
 MEMORY_BYTES = 256 << 20
 """Arrays in memory at a time; one pair that is larger is compared alone."""
 
-_BATCH_BYTES = 4 << 20
-_BATCH_PAIRS = 64
 _MAX_THREADS = 8
+_DIVERGENCE = "KullbackLeiblerDivergence"
+
+# Nothing is looked at or hashed to find out that two sides are equal. A hash reads every byte of both, as the
+# comparison does, and runs no faster than it; two links to one file are read from the page cache the second time. Equal
+# checksums in two checkpoints do not spare the reading either: means, deviations and NaN counts need the values, and
+# reading is what finds damage (ckpt, which has no such columns, does skip them).
+
+
+@dataclass(frozen=True)
+class SweepOptions:
+    """What is compared, and by whom.
+
+    Attributes:
+        workers: Processes instead of threads; 0 for none.
+        metrics: Columns of the result, in their order; without KullbackLeiblerDivergence its second pass is spared.
+        selection: Rows that are wanted; None for all.
+        journal: Keeps what is done, so that an interrupted sweep can go on; None for nothing.
+    """
+
+    workers: int = 0
+    metrics: tuple[str, ...] = COLUMNS
+    selection: Selection | None = None
+    journal: Journal | None = None
 
 
 def compare_dumps(
@@ -49,6 +78,7 @@ def compare_dumps(
     progress: Progress | None = None,
     memory_bytes: int = MEMORY_BYTES,
     names: NameMap | None = None,
+    options: SweepOptions | None = None,
 ) -> Comparison:
     """Compares two dumps tensor by tensor.
 
@@ -59,20 +89,24 @@ def compare_dumps(
         right: Reference.
         graph: Device graph, needed for a device dump against a framework dump if the dump has none.
         threads: Number of threads; as many as there are processors, at most 8, if None.
-        progress: Told after each batch.
+        progress: Told what is done.
         memory_bytes: Bound on the arrays in memory.
         names: The user's own pairs of op names.
+        options: Everything else.
 
     Raises:
-        DataError: one side is empty, or the graph does not belong to the dump.
+        DataError: one side is empty, the graph does not belong to the dump, or a worker process died.
+        UsageError: nothing fits the selection.
     """
+    chosen = options or SweepOptions()
     for side, dump in (("left", left), ("right", right)):
         if not dump.records and not dump.problems:
             raise DataError(f"no tensors in the {side} dump {dump.path}: dump a step there first, or give another path")
-    pairing = pair_dumps(left, right, graph, names)
-    pairs = list(pairing.pairs)
-    count = threads or min(_MAX_THREADS, os.cpu_count() or 1)
-    compared = iter(_compare_all(pairs, count, progress, memory_bytes))
+    pairing, left_out = pair_dumps(left, right, graph, names), 0
+    if chosen.selection is not None:
+        pairing, left_out = chosen.selection.apply(pairing)
+    crew = _crew(threads, chosen.workers)
+    compared = iter(_compare_all(pairing.pairs, crew, progress, memory_bytes, chosen))
     rows = tuple(next(compared) if isinstance(row, Pair) else _row_without_partner(row) for row in pairing.rows)
     judged = [row for row in rows if row.judged]
     return Comparison(
@@ -86,48 +120,82 @@ def compare_dumps(
         left_npy=_all_npy(left),
         right_npy=_all_npy(right),
         compared_bytes=sum(size_bytes(r) for row in judged for r in (row.left, row.right) if r is not None),
+        metrics=chosen.metrics,
+        left_out=left_out,
     )
 
 
-def compare_pair(pair: Pair) -> ComparisonRow:
-    """Compares one pair; what cannot be read or held against each other is a reason in the row."""
-    row = ComparisonRow(
-        index=pair.index,
-        op=pair.op,
-        op_type=pair.op_type,
-        left_names=pair.left_names,
-        right_names=pair.right_names,
-        io=pair.io,
-        slot=pair.slot,
-        left=pair.left,
-        right=pair.right,
-        shape=pair.left.shape,
-    )
+def _crew(threads: int | None, workers: int) -> Crew:
+    if workers:
+        from compare.workers import WorkerCrew
+
+        return WorkerCrew(workers)
+    return ThreadCrew(threads or min(_MAX_THREADS, os.cpu_count() or 1), compare_unit)
+
+
+def _compare_all(
+    pairs: Sequence[Pair], crew: Crew, progress: Progress | None, memory_bytes: int, options: SweepOptions
+) -> list[ComparisonRow]:
+    """Compares pairs that the journal does not have; returns the rows of all in their order."""
+    journal, with_divergence = options.journal, _DIVERGENCE in options.metrics
+    rows: dict[int, ComparisonRow] = {}
+    if journal is not None:
+        rows = journal.begin(pairs, with_divergence=with_divergence)
+
+    def finished(unit: Unit, found: Rows) -> None:
+        for number, pair, row in zip(unit.numbers, unit.pairs, found, strict=True):
+            rows[number] = row
+            if journal is not None:
+                journal.add(pair, row)
+
+    def beat() -> None:
+        if progress is not None:
+            progress(len(rows), len(pairs))
+
+    missing = [(number, pair) for number, pair in enumerate(pairs) if number not in rows]
+    units = units_of(missing, with_divergence=with_divergence)
+    run_units(units, crew, compare_unit, memory_bytes=memory_bytes, finished=finished, beat=beat)
+    return [rows[number] for number in range(len(pairs))]
+
+
+def compare_unit(unit: Unit) -> list[ComparisonRow]:
+    """Compares the pairs of a unit, in its order. Needs nothing but the unit and the files that it names."""
+    return [compare_pair(pair, with_divergence=unit.with_divergence) for pair in unit.pairs]
+
+
+def compare_pair(pair: Pair, *, with_divergence: bool = True) -> ComparisonRow:
+    """Compares one pair; what cannot be read or held against each other is a reason in the row.
+
+    Args:
+        pair: Two records.
+        with_divergence: Whether the figure that needs a second pass is wanted.
+    """
+    row = row_of(pair, shape=pair.left.shape)
     missing = [record for record in (pair.left, pair.right) if record.source is None]
     if missing:
         return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
     try:
         if as_stored(pair):
-            return _in_place(row, pair)
-        return _compared(row, pair, pair.left.load(), pair.right.load())
+            return _in_place(row, pair, with_divergence)
+        return _compared(row, pair, pair.left.load(), pair.right.load(), with_divergence)
     except DataError as error:
         return replace(row, reason=f"unreadable: {error}", unreadable=True)
 
 
-def _in_place(row: ComparisonRow, pair: Pair) -> ComparisonRow:
+def _in_place(row: ComparisonRow, pair: Pair, with_divergence: bool) -> ComparisonRow:
     """Compares plain layouts where they lie in their files."""
     if pair.left.source is None or pair.right.source is None:
         raise ValueError(f"{pair.op} has no value")
-    whole = compare_sources(pair.left.source, pair.right.source)
+    whole = compare_sources(pair.left.source, pair.right.source, with_divergence=with_divergence)
     figures, note = _in_one_order(whole)
     shape = (whole.elements,) if pair.by_original else whole.left_shape
     return replace(row, figures=figures, shape=shape, note=note)
 
 
-def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array) -> ComparisonRow:
+def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array, with_divergence: bool) -> ComparisonRow:
     stored = left.shape
     left, right, view_notes = align(pair, left, right)
-    figures, shape_note = _in_one_order(compare_arrays(left, right))
+    figures, shape_note = _in_one_order(compare_arrays(left, right, with_divergence=with_divergence))
     flat = pair.by_original and left.shape == stored
     notes = [note for note in (*view_notes, shape_note) if note]
     return replace(row, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
@@ -164,60 +232,6 @@ def _row_without_partner(row: Unpaired) -> ComparisonRow:
         shape=record.shape if record else None,
         reason=f"[{row.op}] {row.reason}",
     )
-
-
-def _compare_all(
-    pairs: Sequence[Pair], threads: int, progress: Progress | None, memory_bytes: int
-) -> list[ComparisonRow]:
-    """Runs batches in threads. Only this thread keeps books, so nothing needs a lock and the order cannot change."""
-    results: list[list[ComparisonRow]] = []
-    pending: dict[Future[list[ComparisonRow]], tuple[int, int]] = {}
-    in_memory = done = 0
-
-    def collect() -> None:
-        nonlocal in_memory, done
-        finished, _ = wait(pending, return_when=FIRST_COMPLETED)
-        for future in finished:
-            position, cost = pending.pop(future)
-            results[position] = future.result()
-            in_memory -= cost
-            done += len(results[position])
-        if progress is not None:
-            progress(done, len(pairs))
-
-    with ThreadPoolExecutor(max_workers=threads, thread_name_prefix="compare") as pool:
-        try:
-            for batch, cost in _batches(pairs):
-                while pending and (in_memory + cost > memory_bytes or len(pending) > 2 * threads):
-                    collect()
-                pending[pool.submit(_compare_batch, batch)] = (len(results), cost)
-                results.append([])
-                in_memory += cost
-            while pending:
-                collect()
-        except BaseException:
-            pool.shutdown(wait=True, cancel_futures=True)
-            raise
-    return [row for rows in results for row in rows]
-
-
-def _compare_batch(batch: Sequence[Pair]) -> list[ComparisonRow]:
-    return [compare_pair(pair) for pair in batch]
-
-
-def _batches(pairs: Sequence[Pair]) -> Iterator[tuple[list[Pair], int]]:
-    """Puts small neighbours together: handing over a thousand tiny pairs one by one costs more than comparing them."""
-    batch: list[Pair] = []
-    cost = 0
-    for pair in pairs:
-        size = size_bytes(pair.left) + size_bytes(pair.right)
-        if batch and (cost + size > _BATCH_BYTES or len(batch) == _BATCH_PAIRS):
-            yield batch, cost
-            batch, cost = [], 0
-        batch.append(pair)
-        cost += size
-    if batch:
-        yield batch, cost
 
 
 def _all_npy(dump: Dump) -> bool:

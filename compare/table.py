@@ -81,11 +81,15 @@ class ComparisonRow:
         """Tells whether the row is suspicious at a cosine threshold (:meth:`Figures.below`)."""
         return self.figures is not None and self.figures.below(threshold)
 
-    def messages(self) -> list[str]:
-        """What ``CompareFailReason`` says: nothing for data that are equal with every figure defined."""
+    def messages(self, metrics: Sequence[str] = COLUMNS) -> list[str]:
+        """What ``CompareFailReason`` says: nothing for data that are equal with every figure defined.
+
+        Args:
+            metrics: The columns there are; of others it is not said why they are undefined.
+        """
         told = [self.reason] if self.reason else []
         if self.figures is not None:
-            told += figure_messages(self.figures)
+            told += figure_messages(self.figures, metrics)
         return [*told, self.note] if self.note else told
 
 
@@ -103,6 +107,8 @@ class Comparison:
         compared_bytes: Stored bytes of both sides that were held against each other.
         coverage: Bytes of both dumps and of their tensors that are in pairs.
         map_notes: Lines of the user's map of op names that did nothing.
+        metrics: Columns that were asked for, in their order.
+        left_out: Rows that were not asked for.
     """
 
     left: Path
@@ -115,6 +121,8 @@ class Comparison:
     compared_bytes: int = 0
     coverage: Coverage | None = None
     map_notes: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = COLUMNS
+    left_out: int = 0
 
     def __iter__(self) -> Iterator[ComparisonRow]:
         return iter(self.rows)
@@ -147,7 +155,7 @@ class Comparison:
         return tuple(sorted(found, key=lambda row: row.figures.rank if row.figures else (9, 0.0)))
 
 
-def figure_messages(figures: Figures) -> list[str]:
+def figure_messages(figures: Figures, metrics: Sequence[str] = COLUMNS) -> list[str]:
     """Says what the ten columns cannot: counts of NaN and of differing elements, a pattern, undefined figures."""
     told: list[str] = []
     if figures.non_finite_mismatches:
@@ -167,15 +175,15 @@ def figure_messages(figures: Figures) -> list[str]:
         told.append(f"greatest difference is {figures.max_abs_exact}")
     if figures.pattern:
         told.append(figures.pattern)
-    return told + _undefined(figures)
+    return told + _undefined(figures, metrics)
 
 
-def _undefined(figures: Figures) -> list[str]:
+def _undefined(figures: Figures, metrics: Sequence[str]) -> list[str]:
     columns: dict[str, list[str]] = {}
-    for column in COLUMNS:
+    for column in metrics:
         if column in figures.reasons:
             columns.setdefault(figures.reasons[column], []).append(column)
-    whole = [reason for reason, names in columns.items() if len(names) == len(COLUMNS)]
+    whole = [reason for reason in columns if all(figures.reasons.get(column) == reason for column in COLUMNS)]
     return whole or [f"{' '.join(names)} undefined: {reason}" for reason, names in columns.items()]
 
 
@@ -198,7 +206,7 @@ def write_csv(comparison: Comparison, path: Path) -> None:
 def _header(comparison: Comparison) -> list[str]:
     left = ["NPUDump", "DataType"] + ([] if comparison.left_npy else ["Address"])
     right = ["GroundTruth", "DataType"] + ([] if comparison.right_npy else ["Address"])
-    return ["Index", "OpType", *left, *right, "TensorIndex", "Shape", *COLUMNS, "CompareFailReason"]
+    return ["Index", "OpType", *left, *right, "TensorIndex", "Shape", *comparison.metrics, "CompareFailReason"]
 
 
 def _cells(row: ComparisonRow, comparison: Comparison) -> list[str]:
@@ -206,8 +214,8 @@ def _cells(row: ComparisonRow, comparison: Comparison) -> list[str]:
     left = [_names(row.left_names), _dtype(row.left, compared)] + ([] if comparison.left_npy else [MISSING])
     right = [_names(row.right_names), _dtype(row.right, compared)] + ([] if comparison.right_npy else [MISSING])
     shape = MISSING if row.shape is None else shape_text(row.shape)
-    figures = [format_figure(row.figures.column(name)) if row.figures else MISSING for name in COLUMNS]
-    tail = [row.tensor or MISSING, shape, *figures, ",".join(row.messages())]
+    figures = [format_figure(row.figures.column(name)) if row.figures else MISSING for name in comparison.metrics]
+    tail = [row.tensor or MISSING, shape, *figures, ",".join(row.messages(comparison.metrics))]
     return [str(row.index), row.op_type or MISSING, *left, *right, *tail]
 
 

@@ -59,7 +59,7 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as error:
-        return _failed(words, "interrupted", exit_code_of(error))
+        return _failed(words, str(error) or "interrupted", exit_code_of(error))
     except PrecisionToolError as error:
         return _failed(words, str(error), exit_code_of(error))
     except OSError as error:

@@ -266,13 +266,20 @@ class ProgressLine:
             return
         self._last = now
         line = visible(f"{what} {done}/{total}" if total else what)[:79]
-        self._err.write("\r" + line.encode("ascii", "backslashreplace").decode().ljust(self._drawn))
-        self._err.flush()
-        self._drawn = len(line)
+        if self._write("\r" + line.encode("ascii", "backslashreplace").decode().ljust(self._drawn)):
+            self._drawn = len(line)
 
     def clear(self) -> None:
         """Takes the line away before something else is printed."""
         if self._drawn:
-            self._err.write("\r" + " " * self._drawn + "\r")
-            self._err.flush()
+            self._write("\r" + " " * self._drawn + "\r")
             self._drawn = 0
+
+    def _write(self, text: str) -> bool:
+        """Writes to the terminal; one that is gone ends the drawing, never the work."""
+        try:
+            self._err.write(text)
+            self._err.flush()
+        except (OSError, ValueError):
+            self._active, self._drawn = False, 0
+        return self._active

@@ -33,7 +33,7 @@ NOT_FOUND = 127
 """What a POSIX shell answers for a program that does not exist."""
 
 _OPERANDS = frozenset({"operand", "operands", "op"})
-_PATHS = frozenset({"left", "right", "graph", "file", "directory", "data", "out", "root", "paths"})
+_PATHS = frozenset({"left", "right", "graph", "file", "directory", "data", "out", "root", "paths", "thresholds"})
 
 
 class PrecisionShell(cmd2.Cmd):  # type: ignore[misc]  # cmd2 is imported without its types
@@ -78,7 +78,7 @@ class PrecisionShell(cmd2.Cmd):  # type: ignore[misc]  # cmd2 is imported withou
         try:
             result = produce()
         except (PrecisionToolError, OSError, KeyboardInterrupt) as error:
-            message = "interrupted" if isinstance(error, KeyboardInterrupt) else str(error)
+            message = str(error) or "interrupted"
             if as_json:
                 document = render.json_error(as_json, dispatch.exit_code_of(error), message)
                 render.print_json(document, out=self.stdout)

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from dumpers.errors import DataError
+from dumpers.errors import DataError, UsageError
+from precision_tool.commands.compare_options import add_options, given, options_of
 from precision_tool.commands.pairing_report import add_map_option, map_of
 from precision_tool.commands.summary import summarise_path
 from precision_tool.commands.vector_compare import Plan, compare_plan, default_plan
@@ -39,15 +40,19 @@ class AutoCheck:
         parser.add_argument("-c", "--vector_compare", action="store_true", help="compare the dumps first (as vc)")
         add_map_option(parser)
         parser.add_argument("-l", "--limit", type=int, default=3, help="overflow records to show (3)")
+        add_options(parser)
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Checks; exit code 1 when one of the checks found something, 3 when there was nothing to check at all."""
         from precision_tool import checks
 
+        options = options_of(args)
+        if given(args) and not args.vector_compare:
+            raise UsageError(f"ac: {given(args)[0]} is for a comparison; add -c")
         report = _Report()
         if args.vector_compare:
             names = map_of(args)
-            report.add("vector_compare", lambda: compare_plan(_plan(workbench, names), workbench, progress))
+            report.add("vector_compare", lambda: compare_plan(_plan(workbench, names), workbench, progress, options))
         report.add("summary", lambda: _summary(workbench))
         report.add("fusion", lambda: checks.fusion(workbench.workspace))
         report.add("overflow", lambda: checks.overflow(workbench.workspace, args.limit))

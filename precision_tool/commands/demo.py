@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import UsageError
 from dumpers.settings import DATA_DIRECTORY
-from precision_tool.commands.vector_compare import COLUMNS
+from precision_tool.commands.compare_report import COLUMNS
 from precision_tool.result import Block, ExitCode, Panel, Result, Table
 
 if TYPE_CHECKING:

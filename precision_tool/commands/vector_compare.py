@@ -12,27 +12,25 @@ from typing import TYPE_CHECKING, Any
 
 from dumpers.errors import DataError, UsageError
 from dumpers.workspace import DEFAULT_RUN, EARLIER_RUN
+from precision_tool.commands.compare_options import CompareOptions, add_options, options_of
+from precision_tool.commands.compare_report import notes_of, over_limits, report_data, report_tables
 from precision_tool.commands.pairing_report import PairingReport, add_map_option, map_of
 from precision_tool.commands.summary import summarise_path
-from precision_tool.result import Block, ExitCode, Result, Table
+from precision_tool.result import Block, ExitCode, Result
 
 if TYPE_CHECKING:
+    from compare.journal import Journal
+    from compare.limits import Limits
     from compare.name_map import NameMap
-    from compare.table import Comparison, ComparisonRow
+    from compare.table import Comparison
     from dumpers.graph import Graph
     from dumpers.records import Dump
     from precision_tool.commands.base import Progress
     from precision_tool.workbench import Workbench
 
 THRESHOLD = 0.98
+DEFAULT_OPTIONS = CompareOptions()
 SUMMARY_LIMIT = 1
-SHOWN = 10
-"""Rows shown by themselves: those below the threshold, else the worst ones."""
-
-COLUMNS = (
-    *("Index", "OpType", "Op", "GroundTruth", "Tensor", "Shape", "CosineSimilarity", "MaxAbsoluteError"),
-    *("RelativeEuclideanDistance", "Differing", "Reason"),
-)
 
 
 @dataclass
@@ -67,7 +65,8 @@ class VectorCompare:
 
     LEFT is under test, RIGHT is the reference. Two device dumps are paired by name; a device dump and a TensorFlow dump
     by the original names of the graph, which is given with -g or found beside the dump. Without paths the newest dump
-    of debug_0 is compared with tf/dump, or with debug_1 when there is no tf/dump.
+    of debug_0 is compared with tf/dump, or with debug_1 when there is no tf/dump. The same command given again goes on
+    with a comparison that was interrupted.
     """
 
     name = "vc"
@@ -75,16 +74,17 @@ class VectorCompare:
     name_option = False
 
     def configure(self, parser: argparse.ArgumentParser) -> None:
-        """Adds the paths."""
+        """Adds the paths and the options of a comparison."""
         parser.add_argument("-lt", "--left", default=None, help="directory under test")
         parser.add_argument("-rt", "--right", default=None, help="directory of the reference")
         parser.add_argument("-g", "--graph", default=None, help="graph file (ge_proto text or json)")
         add_map_option(parser)
+        add_options(parser)
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Compares; exit code 1 when an output is below 0.98 or one side alone is not finite."""
-        names = map_of(args)
-        return compare_plan(replace(plan_for(args, workbench), names=names), workbench, progress)
+        options, names = options_of(args), map_of(args)
+        return compare_plan(replace(plan_for(args, workbench), names=names), workbench, progress, options)
 
 
 # ------------------------------------------------------------------------------------------------ what to compare
@@ -192,37 +192,94 @@ def _pair_runs(leaves: Sequence[Path], others: Sequence[Path]) -> tuple[list[Job
 # -------------------------------------------------------------------------------------------------------- results
 
 
-def compare_plan(plan: Plan, workbench: Workbench, progress: Progress) -> Result:
-    """Runs the comparisons, writes a result file each, and summarises them."""
-    from compare.sweep import compare_dumps
+def compare_plan(
+    plan: Plan, workbench: Workbench, progress: Progress, options: CompareOptions = DEFAULT_OPTIONS
+) -> Result:
+    """Runs the comparisons, writes a result file each, and summarises them.
 
-    blocks: list[Block] = []
-    notes = list(plan.notes)
-    data: list[dict[str, Any]] = []
-    files: list[Path] = []
-    problems: list[str] = []
-    worst = ExitCode.CLEAN
-    for job in plan.jobs:
-        sides = (workbench.read_dump(job.left), workbench.read_dump(job.right))
-        comparison = compare_dumps(*sides, job.graph, names=plan.names, progress=partial(progress, "comparing"))
-        target = _write(comparison, workbench.workspace.new_result())
-        files.append(target)
-        summary = summarise_path(target, threshold=THRESHOLD, limit=SUMMARY_LIMIT)
-        pairing = PairingReport(comparison, target.parent)
-        blocks += [*_tables(comparison), *pairing.blocks(), *summary.blocks]
-        notes += _notes(comparison, sides) + pairing.notes() + list(summary.notes)
-        data.append(_data(comparison, target) | pairing.data() | {"summary": summary.data})
-        worst = max(worst, exit_code_of(comparison))
-        problems += _problems(comparison)
+    Raises:
+        UsageError: an option cannot be followed.
+        KeyboardInterrupt: what was compared until then is kept for the same command.
+    """
+    if options.out and len(plan.jobs) > 1:
+        raise UsageError(f"--out: there are {len(plan.jobs)} comparisons; choose one with -lt and -rt")
+    options.check_files([path for job in plan.jobs for path in (job.left, job.right)])
+    outcome = Outcome(options.limits(), plan.names, notes=list(plan.notes))
+    with contextlib.ExitStack() as journals:  # all are kept until the last comparison is done
+        for job in plan.jobs:
+            graph = job.graph.path if job.graph else None
+            journal = options.journal(workbench.workspace.vector_compare, job.left, job.right, graph)
+            journals.enter_context(journal)
+            _compare_job(job, workbench, progress, options, journal, outcome)
     return Result(
         title=_title(plan),
-        blocks=blocks,
-        notes=notes,
-        data={"comparisons": data},
-        files=files,
-        exit_code=worst,
-        problems=problems,
+        blocks=outcome.blocks,
+        notes=outcome.notes,
+        data={"comparisons": outcome.data},
+        files=outcome.files,
+        exit_code=outcome.worst,
+        problems=outcome.problems,
     )
+
+
+@dataclass
+class Outcome:
+    """What the comparisons of a plan say, as far as they are done."""
+
+    limits: Limits
+    names: NameMap | None = None
+    blocks: list[Block] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    data: list[dict[str, Any]] = field(default_factory=list)
+    files: list[Path] = field(default_factory=list)
+    problems: list[str] = field(default_factory=list)
+    worst: ExitCode = ExitCode.CLEAN
+
+
+def _compare_job(
+    job: Job, workbench: Workbench, progress: Progress, options: CompareOptions, journal: Journal, outcome: Outcome
+) -> None:
+    from compare.exports import write_comparison
+    from compare.sweep import SweepOptions, compare_dumps
+
+    sides = (workbench.read_dump(job.left), workbench.read_dump(job.right))
+    chosen = SweepOptions(options.workers, options.columns(), options.selection(), journal)
+    told = partial(progress, "comparing")
+    found = compare_dumps(
+        *sides, job.graph, threads=options.threads, progress=told, names=outcome.names, options=chosen
+    )
+    limits = outcome.limits
+    comparison = found if limits.path is None else _judged_by(found, limits)
+    target = _write(comparison, workbench.workspace.new_result())
+    for path in options.out:
+        write_comparison(comparison, path)
+    outcome.files += [target, *options.out]
+    pairing = PairingReport(comparison, target.parent)
+    outcome.blocks += [*report_tables(comparison, limits), *pairing.blocks()]
+    outcome.notes += [*journal.notes, *notes_of(comparison, sides), *pairing.notes()]
+    data = report_data(comparison, target, limits) | pairing.data()
+    if limits.path is None:  # the summary knows a cosine and nothing else
+        summary = summarise_path(target, threshold=THRESHOLD, limit=SUMMARY_LIMIT)
+        outcome.blocks += summary.blocks
+        outcome.notes += summary.notes
+        data["summary"] = summary.data
+    else:
+        outcome.notes += limits.unused(comparison.rows)
+    outcome.data.append(data)
+    outcome.worst = max(outcome.worst, exit_code_of(comparison, limits))
+    outcome.problems += _problems(comparison)
+
+
+def _judged_by(comparison: Comparison, limits: Limits) -> Comparison:
+    """Returns the comparison with the limits that a row breaks in its note, so that the result file has them too."""
+    from compare.figures import OVER_LIMIT
+
+    rows = []
+    for row in comparison.rows:
+        broken = limits.broken(row)
+        note = "; ".join(filter(None, [row.note, f"{OVER_LIMIT}: {', '.join(broken)}" if broken else ""]))
+        rows.append(replace(row, note=note))
+    return replace(comparison, rows=tuple(rows))
 
 
 def _write(comparison: Comparison, folder: Path) -> Path:
@@ -239,11 +296,11 @@ def _write(comparison: Comparison, folder: Path) -> Path:
     return target
 
 
-def exit_code_of(comparison: Comparison) -> ExitCode:
+def exit_code_of(comparison: Comparison, limits: Limits) -> ExitCode:
     """Returns the exit code: unreadable data win over a difference."""
     if comparison.unreadable or not comparison.judged:
         return ExitCode.DATA
-    wrong = comparison.below(THRESHOLD) or any(r.figures and r.figures.non_finite_mismatches for r in comparison)
+    wrong = over_limits(comparison, limits) or any(r.figures and r.figures.non_finite_mismatches for r in comparison)
     return ExitCode.FOUND if wrong else ExitCode.CLEAN
 
 
@@ -258,71 +315,3 @@ def _title(plan: Plan) -> str:
     if len(plan.jobs) == 1:
         return f"{plan.jobs[0].left} against {plan.jobs[0].right}"
     return f"{len(plan.jobs)} comparisons"
-
-
-def _tables(comparison: Comparison) -> list[Block]:
-    below = comparison.below(THRESHOLD)
-    blocks: list[Block] = []
-    if below:
-        more = f" (the first {SHOWN} of {len(below)})" if len(below) > SHOWN else ""
-        rows = tuple(_cells(row) for row in below[:SHOWN])
-        blocks.append(Table(f"Outputs below {THRESHOLD}{more}", COLUMNS, rows, dict.fromkeys(range(len(rows)), "bad")))
-    elif ranked := [row for row in comparison.ranked() if row.judged]:
-        rows = tuple(_cells(row) for row in ranked[:SHOWN])
-        blocks.append(Table(f"Largest differences (nothing is below {THRESHOLD})", COLUMNS, rows))
-    marks = {i: mark for i, row in enumerate(comparison.rows) if (mark := _mark(row))}
-    blocks.append(Table("All tensors", COLUMNS, tuple(_cells(row) for row in comparison.rows), marks, paged=True))
-    return blocks
-
-
-def _mark(row: ComparisonRow) -> str:
-    if not row.judged:
-        return "warn"
-    return "bad" if row.below(THRESHOLD) else ""
-
-
-def _cells(row: ComparisonRow) -> tuple[str | int | float | None, ...]:
-    figures = row.figures
-    reason = "; ".join(row.messages())
-    names = (
-        row.index,
-        row.op_type,
-        row.op,
-        ",".join(row.right_names) or "*",
-        f"{row.io}:{row.slot}" if row.io else None,
-    )
-    shape = None if row.shape is None else str(list(row.shape))
-    if figures is None:
-        return (*names, shape, None, None, None, None, reason)
-    errors = (figures.cosine, figures.max_abs_error, figures.relative_distance, figures.differing)
-    return (*names, shape, *errors, reason)
-
-
-def _notes(comparison: Comparison, sides: Sequence[Dump]) -> list[str]:
-    notes = [f"{problem.path}: {problem.reason}" for problem in comparison.problems]
-    notes += [f"{path}: ignored, no dump file" for side in sides for path in side.ignored]
-    judged, rows, damaged = len(comparison.judged), len(comparison.rows), comparison.unreadable
-    notes.append(f"{judged} of {rows} tensors compared, {rows - judged} not (see the reasons), {damaged} unreadable")
-    return notes
-
-
-def _data(comparison: Comparison, target: Path) -> dict[str, Any]:
-    return {
-        "left": str(comparison.left),
-        "right": str(comparison.right),
-        "csv": str(target),
-        "rows": len(comparison.rows),
-        "judged": len(comparison.judged),
-        "compared_bytes": comparison.compared_bytes,
-        "below": [_row_data(row) for row in comparison.below(THRESHOLD)],
-        "differing": sum(1 for row in comparison.judged if row.figures and row.figures.differing),
-        "not_judged": [_row_data(row) for row in comparison.not_judged],
-        "problems": [{"path": str(p.path), "reason": p.reason} for p in comparison.problems],
-    }
-
-
-def _row_data(row: ComparisonRow) -> dict[str, Any]:
-    figures = row.figures.columns() if row.figures else {}
-    return {"index": row.index, "op": row.op, "op_type": row.op_type, "tensor": row.tensor, "figures": figures} | {
-        "reason": "; ".join(row.messages())
-    }

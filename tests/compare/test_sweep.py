@@ -138,7 +138,7 @@ def slow_dump(make, watch, count=30):
 
 @pytest.mark.parametrize(("pairs_in_memory", "peak"), [(0, 1), (1, 1), (2, 2)])
 def test_memory_in_flight_is_bounded(make, monkeypatch, pairs_in_memory, peak):
-    monkeypatch.setattr("compare.sweep._BATCH_PAIRS", 1)
+    monkeypatch.setattr("compare.units.SMALL_BYTES", 0)
     watch = Watch()
     dump = slow_dump(make, watch)
     compare_dumps(dump, dump, threads=6, memory_bytes=pairs_in_memory * 8000)
@@ -146,7 +146,7 @@ def test_memory_in_flight_is_bounded(make, monkeypatch, pairs_in_memory, peak):
 
 
 def test_an_interrupt_ends_the_work_and_reaches_the_caller(make, monkeypatch):
-    monkeypatch.setattr("compare.sweep._BATCH_PAIRS", 1)
+    monkeypatch.setattr("compare.units.SMALL_BYTES", 0)
     watch = Watch()
 
     def stop(done, total):

@@ -17,7 +17,19 @@ NARROWEST = 8
 NARROWEST_OP = 20
 """Text columns, the one of the op's name, are not squeezed below this many cells."""
 
-DISPENSABLE = ("groundtruth", "shape", "differing", "stream", "task", "optype", "type", "reason", "note")
+DISPENSABLE = (
+    "groundtruth",
+    "shape",
+    "differing",
+    "requiredatol",
+    "requiredrtol",
+    "stream",
+    "task",
+    "optype",
+    "type",
+    "reason",
+    "note",
+)
 """Columns that leave a narrow screen, the first one first. ``v`` shows them."""
 
 OP_COLUMNS = ("op", "op name", "npudump", "leftop", "left", "name")
@@ -34,6 +46,8 @@ SHORT = {
     "RelativeEuclideanDistance": "RelDist",
     "GroundTruth": "Reference",
     "Differing": "Differ",
+    "RequiredAtol": "Atol",
+    "RequiredRtol": "Rtol",
 }
 """Headers that are wider than what stands under them. ``v`` shows a row with the full ones."""
 
