@@ -81,7 +81,7 @@ class NanOrigin:
             lines.append(self.finding.describe())
         if self.runs > 1:
             lines.append(f"the op ran {self.runs} times in this dump: this is run {self.run}, the first that is bad")
-        lines.append(_CAUSES[self.cause])
+        lines.append(self._why())
         if self.written is not None:
             lines.append(f"its producer wrote {self.written.describe()}")
         lines += [text for value in self.inputs if (text := value.describe())]
@@ -91,6 +91,19 @@ class NanOrigin:
         lines += [f"harmless: {finding.describe()}: {reason}" for finding, reason in self.harmless]
         return tuple([*lines, self.hint] if self.hint else lines)
 
+    def _why(self) -> str:
+        """What the cause means, as far as the inputs are known."""
+        if self.cause == "source" and not self.op_type:
+            return _UNKNOWN_INPUTS
+        if self.cause == "operator" and self.inputs_clean is None:
+            return _SOME_INPUTS if any(value.clean for value in self.inputs) else _UNKNOWN_INPUTS
+        if self.cause == "operator" and self.inputs_clean is False:
+            return "its inputs hold infinities on purpose, and it is the op that makes something else of them"
+        return _CAUSES[self.cause]
+
+
+_UNKNOWN_INPUTS = "nothing is known of its inputs: give the graph (-g), or dump inputs as well, to tell who made it"
+_SOME_INPUTS = "the inputs that are in the dump are finite; the others are not known"
 
 _CAUSES = {
     "operator": "its inputs are finite, so the op made it: run it on CPU from the same inputs",

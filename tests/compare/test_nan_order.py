@@ -150,3 +150,19 @@ def test_a_bad_input_says_how_much_of_it_is_bad(tmp_path):
     origin = search_nan(read_dump(tmp_path)).origin
     assert (origin.io, origin.cause, origin.finding.nan, origin.finding.positive_inf) == ("input", "outside", 1, 1)
     assert "a:input:0 has inf at [0] (1 NaN, 1 Inf, 0 -Inf of 3)" in origin.explanation
+
+
+def test_what_is_not_known_of_the_inputs_is_not_claimed(tmp_path, make):
+    write_npy(tmp_path / f"alone.0.{TIME}.npy", f32(NAN))
+    assert any("nothing is known of its inputs" in line for line in search_nan(read_dump(tmp_path)).origin.explanation)
+    graph = make.graph(make.op("x", "Data"), make.op("y", "Data"), make.op("op", "Div", ["x:0", "y:0"]))
+    known = make.record("x:output:0", f32(1))
+    bad = make.record("op:output:0", f32(INF), timestamp_us=1)
+    assert any(
+        "the others are not known" in line for line in search_nan(make.dump(known, bad), graph).origin.explanation
+    )
+    lines = search_nan(make.dump(bad), graph).origin.explanation
+    assert any("nothing is known of its inputs" in line for line in lines)
+    other = make.record("y:output:0", f32(0))
+    lines = search_nan(make.dump(known, other, bad), graph).origin.explanation
+    assert any("its inputs are finite, so the op made it" in line for line in lines)
