@@ -17,3 +17,15 @@ def read_through(fd: Any, size: Any, buffer: Any) -> Any:
             break
         done += got
     return done
+
+
+@exact_kernel
+def read_range(fd: Any, begin: Any, size: Any, buffer: Any) -> Any:
+    """Reads ``size`` bytes of a file from ``begin`` on, block by block over each other, and returns how many came."""
+    done = 0
+    while done < size:
+        got = pread(fd, buffer, 0, min(buffer.size, size - done), begin + done)
+        if got <= 0:
+            break
+        done += got
+    return done

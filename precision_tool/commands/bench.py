@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 BENCHES: Final = {
     "formats": "listing and reading of files, and the way back from the device's layouts",
+    "ckpt": "two checkpoints, against only reading and against the guides' script",
     "nan": "the search for NaN and infinities, against only reading and against the guides' script",
 }
 """What there is to measure, by name."""
