@@ -319,43 +319,46 @@ def _aligned(count: int, dtype: type[np.generic]) -> NDArray[np.generic]:
 
 
 def _chunk(left: Side, right: Side, chunk: tuple[int, int]) -> State:
-    from compare.onepass import drive
+    from compare.onepass.drive import RAW
 
     state = empty_state()
-    if not (left.watch or right.watch):
-        _add(left, right, chunk, state)
-        return state
+    add, rooms = _adder(left, right, state)
     begin, end = chunk
-    step = drive.RAW // max(
-        left.dtype.itemsize, right.dtype.itemsize
-    )  # as the kernel takes them, so sums stay the same
+    if not (left.watch or right.watch):
+        add(begin, end)
+        return state
+    step = RAW // max(left.dtype.itemsize, right.dtype.itemsize)  # as the kernel takes them, so sums stay the same
     for start in range(begin, end, step):
         stop = min(start + step, end)
-        rooms = _add(left, right, (start, stop), state)
+        add(start, stop)
         for side, room in zip((left, right), rooms, strict=False):
             if side.watch:
                 side.watch(room[: (stop - start) * side.dtype.itemsize].data)
     return state
 
 
-def _add(left: Side, right: Side, chunk: tuple[int, int], state: State) -> tuple[Any, ...]:
-    """Adds a range of elements; returns the buffers, of which the first two hold the last block of both sides."""
+def _adder(left: Side, right: Side, state: State) -> tuple[Callable[[int, int], None], tuple[Any, ...]]:
+    """Returns what adds a range of elements, and the buffers, of which the first two then hold its last block."""
     from compare.onepass import drive
 
     if left.code is None or right.code is None:
         raise TypeError("no kernel for these elements")
     numbers = numbers_of(left.code, right.code)
     rooms = _rooms.of(numbers)
-    if numbers == "single":
-        status = drive.sweep_single(left.spec, right.spec, *chunk, *rooms, *state)
-    elif numbers == "double":
-        status = drive.sweep_double(left.spec, right.spec, drive.ADD, *chunk, *rooms, *state)
-    else:
-        unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
-        status = drive.sweep_integer(left.spec, right.spec, *chunk, *unsigned, *rooms, *state)
-    if status != drive.DONE:
-        raise (left if status == drive.LEFT_SHORT else right).cut_short()
-    return rooms
+    unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
+    one, two = left.spec, right.spec
+
+    def add(begin: int, end: int) -> None:
+        if numbers == "single":
+            status = drive.sweep_single(one, two, begin, end, *rooms, *state)
+        elif numbers == "double":
+            status = drive.sweep_double(one, two, drive.ADD, begin, end, *rooms, *state)
+        else:
+            status = drive.sweep_integer(one, two, begin, end, *unsigned, *rooms, *state)
+        if status != drive.DONE:
+            raise (left if status == drive.LEFT_SHORT else right).cut_short()
+
+    return add, rooms
 
 
 def _needed_scale(left: Side, right: Side, floats: Floats, counts: Counts) -> careful.Scale:
