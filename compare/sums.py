@@ -19,6 +19,7 @@ from compare import careful
 from compare.onepass.decode import numbers_of
 from compare.onepass.state import (
     ABOVE,
+    AT_ZERO,
     DD,
     DIFFERING,
     FINITE,
@@ -133,6 +134,7 @@ class Sums:
     relative_mean: float = 0.0
     relative_largest: float = 0.0
     relative_count: int = 0
+    differing_at_zero: int = 0
     left: Moments = field(default_factory=Moments)
     right: Moments = field(default_factory=Moments)
 
@@ -174,6 +176,7 @@ def accumulate(left: Side, right: Side, run: Run = map) -> Sums:
         0.0,
         float(floats[REL_TOP]),
         int(counts[ABOVE]),
+        int(counts[AT_ZERO]),
     )
     if sums.finite:
         within = math.isfinite(sums.relative) or math.isinf(sums.relative_largest)
@@ -280,6 +283,7 @@ def _merge(total: State, state: State) -> None:
     floats[REL_TOP] = greatest
     counts[: MISMATCHES + 1] += more_counts[: MISMATCHES + 1]
     counts[FIRST_MISMATCH] = first
+    counts[AT_ZERO] += more_counts[AT_ZERO]
     if (counts[TOP_AT] < 0 <= more_counts[TOP_AT]) or new_tops[1:] > tops[1:] or new_tops[0] > tops[0]:
         floats[TOP] = more_floats[TOP]
         counts[TOP_AT : TOP_CARRY + 1] = more_counts[TOP_AT : TOP_CARRY + 1]

@@ -10,6 +10,7 @@ from compare.onepass.native import bits64, exact_kernel, float_of, kernel
 from compare.onepass.single import ZERO
 from compare.onepass.state import (
     ABOVE,
+    AT_ZERO,
     DD,
     DIFFERING,
     FINITE,
@@ -39,13 +40,17 @@ def _screen(x, y, n):
     """Counts numbers that differ and references above the threshold; bits of the greatest difference."""
     differing = 0
     above = 0
+    at_zero = 0
     top = np.int64(0)
     for i in range(n):
         e = abs(x[i] - y[i])
-        differing += np.int64(e != 0.0)
-        above += np.int64(abs(y[i]) > ZERO)
+        other = e != 0.0
+        counted = abs(y[i]) > ZERO
+        differing += np.int64(other)
+        above += np.int64(counted)
+        at_zero += np.int64(other and not counted)
         top = max(top, bits64(e))
-    return differing, above, top
+    return differing, above, at_zero, top
 
 
 @kernel
@@ -163,19 +168,20 @@ def _differing_elements(x, y, n, width):
 @exact_kernel
 def add_block(x, y, n, width, base, kept_x, kept_y, places, sums, counts):
     """Adds ``n`` pairs of float64 numbers; see :func:`compare.onepass.single.add_block` and :func:`sift`."""
-    differing, above, top = _screen(x, y, n)
+    differing, above, at_zero, top = _screen(x, y, n)
     sifted = False
     if top >= _NOT_FINITE64:
         n = sift(x, y, n, width, base, kept_x, kept_y, places, counts)
         sifted = True
         x = kept_x
         y = kept_y
-        differing, above, top = _screen(x, y, n)
+        differing, above, at_zero, top = _screen(x, y, n)
     if width > 1 and differing:
         differing = _differing_elements(x, y, n, width)
     counts[FINITE] += n
     counts[DIFFERING] += differing
     counts[ABOVE] += above
+    counts[AT_ZERO] += at_zero
     if differing == 0:
         total, square = _own_sums(x, n)
         sums[SX] += total

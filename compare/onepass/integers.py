@@ -10,6 +10,7 @@ from compare.onepass.native import exact_kernel, kernel
 from compare.onepass.single import ZERO
 from compare.onepass.state import (
     ABOVE,
+    AT_ZERO,
     DD,
     DIFFERING,
     FINITE,
@@ -109,6 +110,8 @@ def add_block(x, y, n, unsigned_x, unsigned_y, base, sums, counts):
             r = e / m
             sums[REL] += r
             sums[REL_TOP] = max(sums[REL_TOP], r)
+        else:
+            counts[AT_ZERO] += distance != 0
         greatest = np.uint64(counts[TOP_BITS])
         if carry > counts[TOP_CARRY] or (carry == counts[TOP_CARRY] and distance > greatest):
             counts[TOP_CARRY] = carry

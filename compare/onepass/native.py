@@ -10,11 +10,14 @@ Compiled code is kept beside the source, or in a folder of the user's where that
 
 from __future__ import annotations
 
+import hashlib
+from pathlib import Path
 from typing import Any, Final
 
 import numba
 from llvmlite import ir
 from numba import types
+from numba.core.caching import FunctionCache
 from numba.extending import intrinsic
 
 REORDER: Final = frozenset({"reassoc", "contract", "nsz"})
@@ -52,14 +55,41 @@ def float_of(typing_context: Any, value: Any) -> Any:
     return (types.float64(types.int64) if wide else types.float32(types.int32)), generate
 
 
+def _digest() -> str:
+    """Hash of all sources beside this one."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        found.update(path.name.encode() + b"\0" + path.read_bytes())
+    return found.hexdigest()
+
+
+_SOURCES: Final = _digest()
+
+
+class _Cache(FunctionCache):  # type: ignore[misc]  # Numba has no types
+    """Compiled code on disk that is made anew when any kernel source changes.
+
+    Numba's own looks at the file of the function alone, and would keep what was compiled into it from other files.
+    """
+
+    def _index_key(self, signature: Any, codegen: Any) -> Any:
+        return (*super()._index_key(signature, codegen), _SOURCES)
+
+
 def kernel(function: Any) -> Any:
     """Compiles a function whose sums may be taken in any order. The order is the same on every call."""
-    return numba.njit(function, nogil=True, cache=True, fastmath=set(REORDER), error_model="numpy")
+    return _compiled(function, set(REORDER))
 
 
 def exact_kernel(function: Any) -> Any:
     """Compiles a function operation by operation."""
-    return numba.njit(function, nogil=True, cache=True, fastmath=False, error_model="numpy")
+    return _compiled(function, False)
+
+
+def _compiled(function: Any, fastmath: Any) -> Any:
+    dispatcher = numba.njit(function, nogil=True, fastmath=fastmath, error_model="numpy")
+    dispatcher._cache = _Cache(function)  # what its own enable_caching does, with another class
+    return dispatcher
 
 
 _pread: Any = types.ExternalFunction("pread", types.int64(types.int32, types.uintp, types.uintp, types.int64))

@@ -13,6 +13,7 @@ import numpy as np
 from compare.onepass.native import bits32, bits64, exact_kernel, float_of, kernel
 from compare.onepass.state import (
     ABOVE,
+    AT_ZERO,
     DD,
     DIFFERING,
     FINITE,
@@ -50,19 +51,22 @@ def _screen(x, y, n):
     """
     differing = np.int32(0)
     above = np.int32(0)
+    at_zero = np.int32(0)
     top = np.int32(0)
     ratio = np.int32(0)
     for i in range(n):
         b = y[i]
         m = abs(b)
         e = abs(x[i] - b)
-        differing += np.int32(e != np.float32(0))
         counted = m > _ZERO32
+        other = e != np.float32(0)
+        differing += np.int32(other)
         above += np.int32(counted)
+        at_zero += np.int32(other and not counted)
         r = bits32(e / m)
         ratio = max(ratio, r if counted else np.int32(0))
         top = max(top, bits32(e))
-    return differing, above, top, ratio
+    return differing, above, at_zero, top, ratio
 
 
 @kernel
@@ -223,17 +227,18 @@ def add_block(x, y, n, base, kept_x, kept_y, places, sums, counts):
 
     ``kept_x``, ``kept_y`` and ``places`` (int32) are room for ``n`` elements.
     """
-    differing, above, top, ratio = _screen(x, y, n)
+    differing, above, at_zero, top, ratio = _screen(x, y, n)
     sifted = False
     if top >= _NOT_FINITE32:
         n = _sift(x, y, n, base, kept_x, kept_y, places, counts)
         sifted = True
         x = kept_x
         y = kept_y
-        differing, above, top, ratio = _screen(x, y, n)
+        differing, above, at_zero, top, ratio = _screen(x, y, n)
     counts[FINITE] += n
     counts[DIFFERING] += differing
     counts[ABOVE] += above
+    counts[AT_ZERO] += at_zero
     if differing == 0:
         total, square = _own_sums(x, n)
         sums[SX] += total

@@ -39,4 +39,6 @@ TOP_AT: Final = 9
 TOP_BITS: Final = 10
 """Greatest difference of two 64-bit integers, as the bits of an unsigned number; TOP_CARRY is its bit 64."""
 TOP_CARRY: Final = 11
-INTEGERS: Final = 12
+AT_ZERO: Final = 12
+"""Numbers that differ where ``|y|`` is at most the threshold of the relative errors."""
+INTEGERS: Final = 13

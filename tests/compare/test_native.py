@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
 
+from compare.onepass import native
 from compare.onepass.native import exact_kernel, kernel, pread
 
 
@@ -42,3 +46,27 @@ def test_reading_inside_a_kernel(tmp_path: Path) -> None:
 def test_reordered_sums_keep_nan() -> None:
     assert total(np.arange(1000.0)) == 499500
     assert np.isnan(total(np.array([1.0, np.nan, 2.0])))
+
+
+def test_a_change_of_what_a_kernel_calls_is_compiled_anew(tmp_path: Path) -> None:
+    package = tmp_path / "kernels"
+    package.mkdir()
+    shutil.copy(native.__file__, package / "native.py")
+    (package / "__init__.py").write_text("")
+    (package / "outer.py").write_text(
+        "from kernels import inner\nfrom kernels.native import exact_kernel\n\n\n"
+        "@exact_kernel\ndef outer(x):\n    return inner.inner(x) + 1\n"
+    )
+    program = "import kernels.outer as k; print(k.outer(1.0), k.outer.stats.cache_hits.values())"
+
+    def run(factor: int) -> str:
+        (package / "inner.py").write_text(
+            f"from kernels.native import exact_kernel\n\n\n@exact_kernel\ndef inner(x):\n    return {factor} * x\n"
+        )
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "NUMBA_CACHE_DIR": str(tmp_path / "cache")}
+        words = [sys.executable, "-B", "-c", program]
+        return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, cwd=tmp_path).stdout
+
+    assert run(2).startswith("3.0")
+    assert run(2) == "3.0 dict_values([1])\n", "the second run loads what the first compiled"
+    assert run(5).startswith("6.0"), "what the kernel calls has changed, its own file has not"

@@ -87,6 +87,7 @@ def test_sums_of_any_two_types(left: str, right: str) -> None:
     relative = distance[above] / np.abs(b[above])
     assert found.finite == a.size
     assert found.relative_count == np.count_nonzero(above)
+    assert found.differing_at_zero == np.count_nonzero((distance > 0) & ~above)
     expected = {
         "left_square": (a * a).sum(),
         "right_square": (b * b).sum(),
