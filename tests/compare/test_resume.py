@@ -26,6 +26,7 @@ COUNT = 60
 @pytest.fixture
 def sides(tmp_path, monkeypatch):
     monkeypatch.setattr("compare.units.BATCH_PAIRS", 5)
+    monkeypatch.setattr("compare.journal.WORTH_BYTES", 0)
     return two_sides(tmp_path, COUNT)
 
 
@@ -201,15 +202,20 @@ def test_a_short_sweep_writes_no_journal(sides, tmp_path):
         assert not journal.path.parent.exists()
 
 
+def test_small_pairs_have_no_line(sides, tmp_path, monkeypatch):
+    monkeypatch.setattr("compare.journal.WORTH_BYTES", 700_000)  # op7 has 720,000 bytes
+    assert interrupted(sides, tmp_path / "journal", COUNT).startswith(f"interrupted: 1 of {COUNT} pairs")
+
+
 PROGRAM = """
 import sys, time
 from pathlib import Path
-import compare.sweep as sweep, compare.units as units
+import compare.journal as journals, compare.sweep as sweep, compare.units as units
 from compare.journal import Journal
 from compare.table import csv_text
 from dumpers.formats.registry import read_dump
 folder, workers, slow = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-units.BATCH_PAIRS = 5
+units.BATCH_PAIRS, journals.WORTH_BYTES = 5, 0
 real = sweep.compare_pair
 def slowly(pair, **options):
     time.sleep(slow)

@@ -124,6 +124,7 @@ def test_ac_takes_the_options_with_c_only(data, ask, tmp_path) -> None:
 def test_an_interrupt_says_how_to_go_on_and_the_same_line_does(data, ask, monkeypatch, capsys) -> None:
     time.sleep(0.06)  # files that were written meanwhile are not kept
     monkeypatch.setattr("compare.units.BATCH_PAIRS", 1)
+    monkeypatch.setattr("compare.journal.WORTH_BYTES", 0)
     whole = ask("vc", data.root).files[0].read_bytes()
     line = dispatch.parse_line("vc --threads 1")
     state = {"done": 0}
@@ -151,6 +152,7 @@ def test_an_interrupt_says_how_to_go_on_and_the_same_line_does(data, ask, monkey
 def test_fresh_starts_over(data, ask, monkeypatch) -> None:
     time.sleep(0.06)
     monkeypatch.setattr("compare.units.BATCH_PAIRS", 1)
+    monkeypatch.setattr("compare.journal.WORTH_BYTES", 0)
 
     def stop(what, done, total):
         raise KeyboardInterrupt
