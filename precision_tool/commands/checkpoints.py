@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from precision_tool.commands.pairing_report import add_map_option, map_of
 from precision_tool.result import Block, ExitCode, Result
 
 if TYPE_CHECKING:
@@ -40,6 +41,7 @@ class CompareCheckpoints:
         parser.add_argument("right", metavar="B", help="checkpoint of the reference")
         parser.add_argument("-c", "--cos_sim", type=float, default=0.98, help="threshold of the cosine (0.98)")
         parser.add_argument("-l", "--limit", type=int, default=20, help="rows to show in each table (20)")
+        add_map_option(parser)
         parser.add_argument(
             "--strip",
             action="append",
@@ -159,14 +161,18 @@ def _dense(sides: tuple[_Side, _Side], args: argparse.Namespace, progress: Progr
         return None
     progress("reading the indexes", 0, 0)
     dumps: list[Dump] = [read_checkpoint(found) for found in files if found is not None]
-    return compare_checkpoints(
+    names = map_of(args)
+    renames = names.resolve(record.op for record in dumps[0]) if names is not None else None
+    diff = compare_checkpoints(
         dumps[0],
         dumps[1],
         scopes=args.strip,
+        targets={name: target.op for name, target in renames.targets.items()} if renames is not None else None,
         trust_index=args.trust_index,
         threads=_threads(),
         progress=partial(progress, "comparing variables"),
     )
+    return replace(diff, notes=(*diff.notes, *renames.unused)) if renames is not None else diff
 
 
 def _sparse(sides: tuple[_Side, _Side], progress: Progress) -> TreeDiff | None:

@@ -292,3 +292,21 @@ def test_the_console_script_is_this_function():
     from precision_tool.ckpt_compare import main
 
     assert callable(main)
+
+
+def test_the_users_map_pairs_variables(ask, tmp_path):
+    raw = np.float32([1, 2, 3]).tobytes()
+    write_bundle(tmp_path / "old-1", {"a/w": entry(1, (3,), raw, 0), "a/b": entry(1, (3,), raw, 0)}, raw)
+    write_bundle(tmp_path / "new-1", {"x/kernel": entry(1, (3,), raw, 0), "x/bias": entry(1, (3,), raw, 0)}, raw)
+    (tmp_path / "map.csv").write_text("a/w,x/kernel\na/b,x/bias\nnobody,x/else\n")
+    line = f"ckpt {tmp_path / 'old-1'} {tmp_path / 'new-1'}"
+    assert ask(line, tmp_path).data["counts"] == {"missing on the right": 2, "missing on the left": 2}
+    result = ask(f"{line} --map {tmp_path / 'map.csv'}", tmp_path)
+    assert (result.exit_code, result.data["counts"]) == (0, {"equal": 2})
+    assert {row["note"] for row in result.data["rows"]} == {
+        "paired with x/kernel by the map",
+        "paired with x/bias by the map",
+    }
+    assert any("nobody" in note for note in result.notes)
+    with pytest.raises(DataError):
+        ask(f"{line} --map {tmp_path / 'nothing.csv'}", tmp_path)
