@@ -68,8 +68,20 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
     except MemoryError as error:
         return _failed(words, "not enough memory for this; close something or dump less", exit_code_of(error))
     except Exception as error:  # a bug of ours; 1 would mean that something was found
+        if _interrupted(error):
+            return _failed(words, "interrupted", exit_code_of(KeyboardInterrupt()))
         traceback.print_exc()
         return _failed(words, f"a bug: {type(error).__name__}: {error}; please report it", exit_code_of(error))
+
+
+def _interrupted(error: BaseException) -> bool:
+    """Tells whether an interrupt is behind an error: one that comes during an import is often wrapped."""
+    seen: BaseException | None = error
+    for _ in range(100):
+        if seen is None or isinstance(seen, KeyboardInterrupt):
+            break
+        seen = seen.__cause__ or seen.__context__
+    return isinstance(seen, KeyboardInterrupt)
 
 
 def _failed(words: Sequence[str], message: str, exit_code: int) -> int:

@@ -216,3 +216,16 @@ def test_a_terminal_that_closed_ends_the_drawing_and_not_the_work() -> None:
     line("comparing", 1, 2)
     line("comparing", 2, 2)
     line.clear()
+
+
+def test_an_interrupt_that_an_import_wrapped_is_no_bug(capsys) -> None:
+    def action() -> int:
+        try:
+            raise KeyboardInterrupt
+        except KeyboardInterrupt as error:
+            raise RuntimeError("Error calling __set_name__") from error
+
+    assert batch.guarded(["vc"], action) == 130
+    assert capsys.readouterr().err == "error: interrupted\n"
+    assert batch.guarded(["vc"], lambda: 1 // 0) == 3
+    assert "a bug: ZeroDivisionError" in capsys.readouterr().err
