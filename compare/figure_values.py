@@ -100,15 +100,17 @@ def pattern(values: Values, sums: Sums) -> str:
     """Names one factor or one shift that explains nearly all of the difference, if there is one.
 
     A factor c explains all but sqrt(1 - cosine**2) of the reference, a shift all but the spread of the differences.
-    Worth saying when less than a hundredth of the distance is left and the distance itself is beyond what rounding
-    makes.
+    Worth saying when less than a hundredth of the distance is left, the distance itself is beyond what rounding makes,
+    and what is left is small against the spread of the reference: unrelated noise about two far means is no shift.
     """
     cosine, distance = values.get("cosine"), values.get("relative_distance")
     if cosine is None or distance is None or distance < 1e-4 or sums.right.spread == 0:
         return ""
     by_factor = math.sqrt(max(0.0, 1 - cosine * cosine)) / distance
     shift, by_shift = _shift(values, sums)
-    if min(by_factor, by_shift) > 0.01:
+    left_over = min(by_factor, by_shift)
+    norm = values["root_mean_square_error"]
+    if left_over > 0.01 or left_over * norm > 0.1 * values.get("right_deviation", 0.0):
         return ""
     return _factor_text(sums) if by_factor <= by_shift else f"shifted by {shift:.6g} (left = right + {shift:.6g})"
 

@@ -33,6 +33,9 @@ EQUAL_NOT_FINITE = "equal element for element, none finite"
 OVER_LIMIT = "over the limit"
 """Phrases of a result file's CompareFailReason that its readers understand."""
 
+SUSPICIOUS = 5e-3
+"""Relative distance from which a pair is worth a second look: ten roundings to float16."""
+
 FIELDS = {
     "CosineSimilarity": "cosine",
     "MaxAbsoluteError": "max_abs_error",
@@ -161,6 +164,19 @@ class Figures:
         if not self.comparable:
             return "not comparable"
         return "different" if self.differing else "equal"
+
+    @property
+    def suspicious(self) -> bool:
+        """Whether it differs by more than rounding and other orders of summation make in half precision.
+
+        Any difference of ids, of non-finite elements and of what has no relative distance; else a relative distance
+        from :data:`SUSPICIOUS` on.
+        """
+        if not self.differing:
+            return False
+        if self.non_finite_mismatches or self.exact_kind or self.relative_distance is None:
+            return True
+        return self.relative_distance >= SUSPICIOUS
 
     def below(self, threshold: float) -> bool:
         """Tells whether the pair is suspicious at a cosine threshold.

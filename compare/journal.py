@@ -71,15 +71,15 @@ class Journal:
         self._next = 0.0
         self._total = self._kept = 0
 
-    def begin(self, pairs: Sequence[Pair], *, with_divergence: bool) -> dict[int, ComparisonRow]:
+    def begin(self, pairs: Sequence[Pair], wanted: str) -> dict[int, ComparisonRow]:
         """Starts a sweep and returns the rows that are known already, by the number of their pair.
 
         Args:
             pairs: All pairs of the sweep.
-            with_divergence: As in :class:`compare.units.Unit`; other figures, other keys.
+            wanted: What is to be found out about each; other figures, other keys.
         """
         self._total = len(pairs)
-        self._keys = _Keys(f"divergence={with_divergence}", time.time_ns() - _MARGIN_NS)
+        self._keys = _Keys(wanted, time.time_ns() - _MARGIN_NS)
         self._next = time.monotonic() + self._interval
         if not self._usable or not self.path.exists() or not self._open():
             return {}

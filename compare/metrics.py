@@ -27,8 +27,7 @@ from compare.figure_values import figures_of, pattern, take
 from compare.figures import BOTH_EMPTY, COLUMNS, Figures, shape_text
 from compare.sides import Side
 from compare.statistics import TensorStatistics, statistics
-from compare.sums import Run, Sums, accumulate, divergence
-from compare.tolerance import differing_at_zero
+from compare.sums import Run, accumulate, divergence
 from compare.verbatim import differing_elements
 from dumpers.formats.extent import TensorFile, open_tensor
 
@@ -170,14 +169,7 @@ def _numbers(heading: Mapping[str, Any], left: Side, right: Side, with_divergenc
         mismatch_index=sums.first_mismatch,
         max_abs_index=sums.largest_at,
         max_abs_exact=sums.largest_exact if sums.largest_exact > 2**53 else None,
-        differing_at_zero=_differing_at_zero(sums, left, right),
+        differing_at_zero=None if sums.mismatches else sums.differing_at_zero,
         pattern=pattern(values, sums) if sums.differing else "",
         reasons=reasons,
     )
-
-
-def _differing_at_zero(sums: Sums, left: Side, right: Side) -> int | None:
-    """Looks again at differing tensors that have zeros, unless no tolerance would do anyway."""
-    if sums.mismatches:
-        return None
-    return differing_at_zero(left, right) if sums.differing and sums.relative_count < sums.finite else 0

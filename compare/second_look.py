@@ -13,8 +13,9 @@ coordinates of what differs.
 from __future__ import annotations
 
 import math
+import threading
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
@@ -24,12 +25,20 @@ from compare.difference.explain import explain, explain_verbatim
 from compare.difference.measure import Measured, measure
 from compare.difference.pair import Pair
 from compare.onepass.difference import KINDS
+from dumpers.dtypes import numpy_dtype
+from dumpers.formats.extent import open_tensor
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from compare.figures import Figures
+    from dumpers.records import TensorSource
 
+LARGEST: Final = 128 << 20
+"""Bytes of a side; a sweep takes no second look at larger ones."""
+
+_SMALL: Final = 1 << 20
+_one_at_a_time = threading.Lock()
 _BEYOND = "beyond the range of float64"
 
 
@@ -82,6 +91,39 @@ def with_details(figures: Figures, left: NDArray[np.generic], right: NDArray[np.
     """Returns the figures with the second look in ``details``, unchanged where there is nothing to look at."""
     details = look(left, right, figures)
     return figures if details is None else replace(figures, details=details)
+
+
+def look_at_sources(left: TensorSource, right: TensorSource, figures: Figures) -> tuple[Details | None, str]:
+    """Takes the second look at two tensors where they lie in their files, or loads them.
+
+    Large pairs are looked at one at a time, so that memory stays bounded: elements that lie plainly are mapped, others
+    loaded, and pairs beyond :data:`LARGEST` are left out.
+
+    Returns:
+        The details, and why there are none where a pair is too large.
+
+    Raises:
+        DataError: a file cannot be read.
+    """
+    sizes = [figures.elements * numpy_dtype(name).itemsize for name in (figures.left_dtype, figures.right_dtype)]
+    if max(sizes) > LARGEST:
+        return None, f"no second look at more than {LARGEST >> 20} MB a side; cp takes it"
+    if max(sizes) <= _SMALL:
+        return look(_mapped(left), _mapped(right), figures), ""
+    with _one_at_a_time:
+        return look(_mapped(left), _mapped(right), figures), ""
+
+
+def _mapped(source: TensorSource) -> NDArray[np.generic]:
+    """The elements, mapped where they lie plainly and begin at a multiple of their size."""
+    file = open_tensor(source)
+    if file is None:
+        return source.load()
+    with file:
+        if not file.count or file.offset % file.dtype.itemsize or file.nbytes <= _SMALL:
+            return source.load()
+        mapped = np.memmap(file.where, np.uint8, "r", offset=file.offset, shape=(file.nbytes,))
+        return mapped.view(np.ndarray).view(file.dtype).reshape(file.shape)
 
 
 def _verbatim(pair: Pair) -> Details:

@@ -17,25 +17,22 @@ from compare.metrics import compare_arrays, compare_sources, shape_text
 from compare.op_lookup import size_bytes
 from compare.outcomes import row_of
 from compare.pairing import Pair, Unpaired, pair_dumps
+from compare.parallel import threaded_map
 from compare.schedule import run_units
 from compare.selection import Selection
 from compare.table import Comparison, ComparisonRow
-from compare.units import Unit, units_of
+from compare.units import LARGE_BYTES, Look, Unit, Wanted, pair_bytes, units_of
 from compare.views import align, as_stored
 from dumpers.errors import DataError
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
     from compare.crew import Rows
     from compare.figures import Figures
     from compare.journal import Journal
     from compare.name_map import NameMap
+    from compare.sums import Run
     from dumpers.graph import Graph
     from dumpers.records import Dump
-
-    Array = NDArray[np.generic]
 
 Progress = Callable[[int, int], None]
 """Called with (pairs done, pairs in all) from the thread that called :func:`compare_dumps`, a few times a second."""
@@ -45,6 +42,7 @@ MEMORY_BYTES = 256 << 20
 
 _MAX_THREADS = 8
 _DIVERGENCE = "KullbackLeiblerDivergence"
+_ALL = Wanted()
 
 # Nothing is looked at or hashed to find out that two sides are equal. A hash reads every byte of both, as the
 # comparison does, and runs no faster than it; two links to one file are read from the page cache the second time. Equal
@@ -60,12 +58,14 @@ class SweepOptions:
         workers: Processes instead of threads; 0 for none.
         metrics: Columns of the result, in their order; without KullbackLeiblerDivergence its second pass is spared.
         selection: Rows that are wanted; None for all.
+        details: Which pairs that differ get a second look; the rest have no ``details``.
         journal: Keeps what is done, so that an interrupted sweep can go on; None for nothing.
     """
 
     workers: int = 0
     metrics: tuple[str, ...] = COLUMNS
     selection: Selection | None = None
+    details: Look = "suspicious"
     journal: Journal | None = None
 
 
@@ -105,8 +105,8 @@ def compare_dumps(
     pairing, left_out = pair_dumps(left, right, graph, names), 0
     if chosen.selection is not None:
         pairing, left_out = chosen.selection.apply(pairing)
-    crew = _crew(threads, chosen.workers)
-    compared = iter(_compare_all(pairing.pairs, crew, progress, memory_bytes, chosen))
+    count = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+    compared = iter(_compare_all(pairing.pairs, count, progress, memory_bytes, chosen))
     rows = tuple(next(compared) if isinstance(row, Pair) else _row_without_partner(row) for row in pairing.rows)
     judged = [row for row in rows if row.judged]
     return Comparison(
@@ -125,22 +125,23 @@ def compare_dumps(
     )
 
 
-def _crew(threads: int | None, workers: int) -> Crew:
+def _crew(threads: int, workers: int) -> Crew:
     if workers:
         from compare.workers import WorkerCrew
 
         return WorkerCrew(workers)
-    return ThreadCrew(threads or min(_MAX_THREADS, os.cpu_count() or 1), compare_unit)
+    return ThreadCrew(threads, compare_unit)
 
 
 def _compare_all(
-    pairs: Sequence[Pair], crew: Crew, progress: Progress | None, memory_bytes: int, options: SweepOptions
+    pairs: Sequence[Pair], threads: int, progress: Progress | None, memory_bytes: int, options: SweepOptions
 ) -> list[ComparisonRow]:
     """Compares pairs that the journal does not have; returns the rows of all in their order."""
-    journal, with_divergence = options.journal, _DIVERGENCE in options.metrics
+    journal = options.journal
+    wanted = Wanted(_DIVERGENCE in options.metrics, options.details, options.workers or threads)
     rows: dict[int, ComparisonRow] = {}
     if journal is not None:
-        rows = journal.begin(pairs, with_divergence=with_divergence)
+        rows = journal.begin(pairs, f"divergence={wanted.divergence} details={wanted.details}")
 
     def finished(unit: Unit, found: Rows) -> None:
         for number, pair, row in zip(unit.numbers, unit.pairs, found, strict=True):
@@ -153,22 +154,23 @@ def _compare_all(
             progress(len(rows), len(pairs))
 
     missing = [(number, pair) for number, pair in enumerate(pairs) if number not in rows]
-    units = units_of(missing, with_divergence=with_divergence)
+    units = units_of(missing, wanted)
+    crew = _crew(threads, options.workers)
     run_units(units, crew, compare_unit, memory_bytes=memory_bytes, finished=finished, beat=beat)
     return [rows[number] for number in range(len(pairs))]
 
 
 def compare_unit(unit: Unit) -> list[ComparisonRow]:
     """Compares the pairs of a unit, in its order. Needs nothing but the unit and the files that it names."""
-    return [compare_pair(pair, with_divergence=unit.with_divergence) for pair in unit.pairs]
+    return [compare_pair(pair, unit.wanted) for pair in unit.pairs]
 
 
-def compare_pair(pair: Pair, *, with_divergence: bool = True) -> ComparisonRow:
+def compare_pair(pair: Pair, wanted: Wanted = _ALL) -> ComparisonRow:
     """Compares one pair; what cannot be read or held against each other is a reason in the row.
 
     Args:
         pair: Two records.
-        with_divergence: Whether the figure that needs a second pass is wanted.
+        wanted: What is to be found out.
     """
     row = row_of(pair, shape=pair.left.shape)
     missing = [record for record in (pair.left, pair.right) if record.source is None]
@@ -176,29 +178,53 @@ def compare_pair(pair: Pair, *, with_divergence: bool = True) -> ComparisonRow:
         return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
     try:
         if as_stored(pair):
-            return _in_place(row, pair, with_divergence)
-        return _compared(row, pair, pair.left.load(), pair.right.load(), with_divergence)
+            return _in_place(row, pair, wanted)
+        return _compared(row, pair, wanted)
     except DataError as error:
         return replace(row, reason=f"unreadable: {error}", unreadable=True)
 
 
-def _in_place(row: ComparisonRow, pair: Pair, with_divergence: bool) -> ComparisonRow:
+def _in_place(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
     """Compares plain layouts where they lie in their files."""
-    if pair.left.source is None or pair.right.source is None:
+    left, right = pair.left.source, pair.right.source
+    if left is None or right is None:
         raise ValueError(f"{pair.op} has no value")
-    whole = compare_sources(pair.left.source, pair.right.source, with_divergence=with_divergence)
+    run: Run = map
+    if wanted.threads > 1 and pair_bytes(pair) >= LARGE_BYTES:
+        run = threaded_map(wanted.threads)
+    whole = compare_sources(left, right, with_divergence=wanted.divergence, run=run)
     figures, note = _in_one_order(whole)
+    if _looked_at(whole, wanted):
+        from compare.second_look import look_at_sources
+
+        details, left_out = look_at_sources(left, right, whole)
+        figures = replace(figures, details=details)
+        note = "; ".join(filter(None, (note, left_out)))
     shape = (whole.elements,) if pair.by_original else whole.left_shape
     return replace(row, figures=figures, shape=shape, note=note)
 
 
-def _compared(row: ComparisonRow, pair: Pair, left: Array, right: Array, with_divergence: bool) -> ComparisonRow:
+def _compared(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
+    left, right = pair.left.load(), pair.right.load()
     stored = left.shape
     left, right, view_notes = align(pair, left, right)
-    figures, shape_note = _in_one_order(compare_arrays(left, right, with_divergence=with_divergence))
+    whole = compare_arrays(left, right, with_divergence=wanted.divergence)
+    figures, shape_note = _in_one_order(whole)
+    if _looked_at(whole, wanted):
+        from compare.second_look import look
+
+        figures = replace(figures, details=look(left, right, whole))
     flat = pair.by_original and left.shape == stored
     notes = [note for note in (*view_notes, shape_note) if note]
     return replace(row, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
+
+
+def _looked_at(figures: Figures, wanted: Wanted) -> bool:
+    """Whether a pair gets a second look; of unlike shapes the flattened figures tell."""
+    known = figures if figures.comparable else figures.flattened
+    if known is None or not known.differing or wanted.details == "none":
+        return False
+    return wanted.details == "all" or known.suspicious or known is not figures
 
 
 def _in_one_order(figures: Figures) -> tuple[Figures, str]:

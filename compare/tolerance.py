@@ -12,11 +12,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-import numpy as np
-
-from compare.blocks import to_float64
 from compare.figures import Figures
-from compare.sides import Side, pair_blocks
 
 _EPS: Final = 2.220446049250313e-16
 
@@ -81,24 +77,6 @@ def _relative(figures: Figures) -> tuple[float | None, str]:
         return None, "not known whether elements differ where the reference is zero"
     # max_relative_error is |left/right - 1|: the quotient is rounded once, and so is the difference.
     return value + (1 + value) * _EPS, ""
-
-
-def differing_at_zero(left: Side, right: Side) -> int:
-    """Counts numbers that differ where the reference is zero (at most 2.2e-16 in size); a NaN does not count.
-
-    Args:
-        left: Numbers under test; complex ones count once for each part.
-        right: The reference, with equally many elements.
-    """
-    found = 0
-    parts = "c" in left.dtype.kind + right.dtype.kind
-    for _, one, other in pair_blocks(left, right):
-        x, y = (to_float64(one, 2), to_float64(other, 2)) if parts else (one, other)
-        # Zeros are looked for in the type as stored: only those few elements are worth a conversion.
-        zero = np.flatnonzero(y == 0 if y.dtype.kind in "biu" else np.abs(y) <= _EPS)
-        if zero.size:
-            found += int(np.count_nonzero(np.abs(to_float64(x[zero]) - to_float64(y[zero])) > 0))
-    return found
 
 
 def rounded_up(value: float | None, digits: int = 3) -> float | None:

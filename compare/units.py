@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Literal
 
 from compare.op_lookup import size_bytes
 from compare.pairing import Pair
@@ -24,6 +25,27 @@ comparing them. They are also compared by the calling thread itself: most of the
 BATCH_BYTES = 4 << 20
 BATCH_PAIRS = 64
 
+LARGE_BYTES = 512 << 20
+"""Pairs from this size on (both sides together) are swept by several threads at once."""
+
+Look = Literal["suspicious", "all", "none"]
+"""Which pairs that differ get a second look: those beyond :attr:`Figures.suspicious`, every one, or none."""
+
+
+@dataclass(frozen=True)
+class Wanted:
+    """What is to be found out about every pair.
+
+    Attributes:
+        divergence: Whether the figure that needs more passes is wanted.
+        details: Which pairs get a second look.
+        threads: For a pair of :data:`LARGE_BYTES` and more.
+    """
+
+    divergence: bool = True
+    details: Look = "suspicious"
+    threads: int = 1
+
 
 @dataclass(frozen=True)
 class Unit:
@@ -34,14 +56,14 @@ class Unit:
         pairs: The pairs.
         size: Bytes of both sides, the measure of the work.
         memory: Bytes of the arrays that are in memory while the unit is worked on.
-        with_divergence: Whether the figure that needs a second pass is wanted.
+        wanted: What is to be found out.
     """
 
     numbers: tuple[int, ...]
     pairs: tuple[Pair, ...]
     size: int
     memory: int
-    with_divergence: bool = True
+    wanted: Wanted = Wanted()
 
     @property
     def small(self) -> bool:
@@ -69,29 +91,29 @@ def in_place(pair: Pair) -> bool:
     return True
 
 
-def units_of(pairs: Iterable[tuple[int, Pair]], *, with_divergence: bool = True) -> Iterator[Unit]:
+def units_of(pairs: Iterable[tuple[int, Pair]], wanted: Wanted) -> Iterator[Unit]:
     """Divides numbered pairs into units: small neighbours together, every other pair by itself.
 
     Args:
         pairs: Number and pair.
-        with_divergence: Given to every unit.
+        wanted: Given to every unit.
     """
     batch: list[tuple[int, Pair]] = []
     total = 0
     for number, pair in pairs:
         size = pair_bytes(pair)
         if size >= SMALL_BYTES:
-            yield Unit((number,), (pair,), size, 0 if in_place(pair) else size, with_divergence)
+            yield Unit((number,), (pair,), size, 0 if in_place(pair) else size, wanted)
             continue
         if batch and (total + size > BATCH_BYTES or len(batch) >= BATCH_PAIRS):
-            yield _batch(batch, total, with_divergence)
+            yield _batch(batch, total, wanted)
             batch, total = [], 0
         batch.append((number, pair))
         total += size
     if batch:
-        yield _batch(batch, total, with_divergence)
+        yield _batch(batch, total, wanted)
 
 
-def _batch(batch: list[tuple[int, Pair]], total: int, with_divergence: bool) -> Unit:
+def _batch(batch: list[tuple[int, Pair]], total: int, wanted: Wanted) -> Unit:
     numbers, pairs = zip(*batch, strict=True)
-    return Unit(numbers, pairs, total, total, with_divergence)
+    return Unit(numbers, pairs, total, total, wanted)

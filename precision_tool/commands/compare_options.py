@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from compare.journal import Journal
     from compare.limits import Limits
     from compare.selection import Selection
+    from compare.units import Look
 
 _MOST = 256
 """Threads or workers; more is a mistake."""
@@ -28,6 +29,7 @@ _DEFAULTS = {
     "workers": None,
     "thresholds": None,
     "out": None,
+    "details": "suspicious",
     "fresh": False,
 }
 
@@ -42,6 +44,7 @@ class CompareOptions:
         threads: None for as many as there are processors, at most 8.
         workers: Processes instead of threads, 0 for none.
         thresholds: File of limits.
+        details: Which outputs that differ get a second look.
         out: Files to write besides the result file.
         fresh: Whether to start over where a comparison was interrupted.
     """
@@ -52,6 +55,7 @@ class CompareOptions:
     threads: int | None = None
     workers: int = 0
     thresholds: Path | None = None
+    details: Look = "suspicious"
     out: tuple[Path, ...] = ()
     fresh: bool = False
 
@@ -132,6 +136,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--out", action="append", metavar="FILE", help="write the result here too: .csv, .parquet or .json"
     )
+    group.add_argument(
+        "--details",
+        choices=("suspicious", "all", "none"),
+        default="suspicious",
+        help="which tensors that differ get a second look: ULP, tolerance, what explains the difference (suspicious)",
+    )
     group.add_argument("--fresh", action="store_true", help="start over instead of going on where it was interrupted")
 
 
@@ -159,6 +169,7 @@ def options_of(args: argparse.Namespace) -> CompareOptions:
         threads=args.threads,
         workers=args.workers or 0,
         thresholds=None if args.thresholds is None else Path(args.thresholds),
+        details=args.details,
         out=tuple(Path(path) for path in args.out or ()),
         fresh=args.fresh,
     )

@@ -107,6 +107,7 @@ def report_data(comparison: Comparison, target: Path, limits: Limits) -> dict[st
 
 
 def _row_data(row: ComparisonRow, metrics: Sequence[str]) -> dict[str, Any]:
+    from compare.outcomes import encoded
     from compare.tolerance import required_tolerance
 
     figures = {name: row.figures.column(name) for name in metrics} if row.figures else {}
@@ -114,5 +115,7 @@ def _row_data(row: ComparisonRow, metrics: Sequence[str]) -> dict[str, Any]:
     data["figures"] = figures
     if row.figures is not None:
         tolerance = required_tolerance(row.figures)
+        data["explanation"] = row.figures.explanation
+        data["details"] = encoded(row.figures.details)
         data["required"] = {"atol": tolerance.atol, "rtol": tolerance.rtol, "reason": tolerance.text}
     return data | {"reason": "; ".join(row.messages(metrics))}

@@ -243,7 +243,7 @@ def _compare_job(
     from compare.sweep import SweepOptions, compare_dumps
 
     sides = (workbench.read_dump(job.left), workbench.read_dump(job.right))
-    chosen = SweepOptions(options.workers, options.columns(), options.selection(), journal)
+    chosen = SweepOptions(options.workers, options.columns(), options.selection(), options.details, journal)
     told = partial(progress, "comparing")
     found = compare_dumps(
         *sides, job.graph, threads=options.threads, progress=told, names=outcome.names, options=chosen

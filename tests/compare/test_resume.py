@@ -163,7 +163,7 @@ def test_a_file_that_changes_meanwhile_or_cannot_be_read_is_not_kept(sides, tmp_
     sides[0].records[1].source.path.write_bytes(b"damaged")
     kept = int(interrupted(sides, path, COUNT).split()[1])
     with Journal(path) as journal:
-        journal.begin([], with_divergence=True)
+        journal.begin([], "all")
     os.utime(sides[0].records[2].source.path)
     assert kept == COUNT - 1
     assert int(interrupted(sides, path, COUNT).split()[1]) == COUNT - 2
