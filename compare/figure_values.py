@@ -109,7 +109,7 @@ def pattern(values: Values, sums: Sums) -> str:
     by_factor = math.sqrt(max(0.0, 1 - cosine * cosine)) / distance
     shift, by_shift = _shift(values, sums)
     left_over = min(by_factor, by_shift)
-    norm = values["root_mean_square_error"]
+    norm = values.get("root_mean_square_error", math.inf)
     if left_over > 0.01 or left_over * norm > 0.1 * values.get("right_deviation", 0.0):
         return ""
     return _factor_text(sums) if by_factor <= by_shift else f"shifted by {shift:.6g} (left = right + {shift:.6g})"

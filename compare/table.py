@@ -173,6 +173,8 @@ def figure_messages(figures: Figures, metrics: Sequence[str] = COLUMNS) -> list[
         told.append(f"{figures.differing} of {figures.elements} elements differ")
     if figures.max_abs_exact is not None:
         told.append(f"greatest difference is {figures.max_abs_exact}")
+    if not figures.comparable:
+        return [*told, *_undefined(figures, metrics), *filter(None, [figures.explanation])]
     if figures.explanation:
         told.append(figures.explanation)
     return told + _undefined(figures, metrics)

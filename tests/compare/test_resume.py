@@ -35,9 +35,9 @@ def compared(monkeypatch):
     """Names of the ops that were compared."""
     names, real = [], sweep.compare_pair
 
-    def counting(pair, **options):
+    def counting(pair, wanted):
         names.append(pair.op)
-        return real(pair, **options)
+        return real(pair, wanted)
 
     monkeypatch.setattr(sweep, "compare_pair", counting)
     return names
@@ -217,9 +217,9 @@ from dumpers.formats.registry import read_dump
 folder, workers, slow = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 units.BATCH_PAIRS, journals.WORTH_BYTES = 5, 0
 real = sweep.compare_pair
-def slowly(pair, **options):
+def slowly(pair, wanted):
     time.sleep(slow)
-    return real(pair, **options)
+    return real(pair, wanted)
 sweep.compare_pair = slowly
 try:
     with Journal(folder / "journal", interval=0.05) as journal:

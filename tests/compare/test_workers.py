@@ -19,7 +19,7 @@ from compare.pairing import pair_dumps
 from compare.schedule import run_units
 from compare.sweep import SweepOptions, compare_dumps, compare_unit
 from compare.table import csv_text
-from compare.units import Unit, units_of
+from compare.units import Unit, Wanted, units_of
 from compare.workers import WorkerCrew
 from dumpers.errors import DataError
 from tests.compare.dump_files import two_sides, write_side
@@ -80,7 +80,7 @@ def test_a_worker_that_is_killed_is_one_line_and_leaves_no_process(sides, monkey
 
 
 def test_a_bug_in_a_worker_shows_its_traceback(sides):
-    (unit,) = units_of([(0, pair_dumps(*sides).pairs[0])])
+    (unit,) = units_of([(0, pair_dumps(*sides).pairs[0])], Wanted())
     broken = Unit((0,), ("no pair",), 1, 1)
     with pytest.raises(RuntimeError, match="AttributeError"):
         run_units([broken], WorkerCrew(1), compare_unit, memory_bytes=1, finished=lambda *_: None, beat=lambda: None)
@@ -97,7 +97,7 @@ def test_a_bug_in_a_worker_shows_its_traceback(sides):
 
 
 def test_an_error_in_a_thread_reaches_the_caller(sides, monkeypatch):
-    def fail(pair, **_):
+    def fail(pair, wanted):
         raise MemoryError
 
     monkeypatch.setattr("compare.sweep.compare_pair", fail)
@@ -110,7 +110,7 @@ def test_an_error_in_a_thread_reaches_the_caller(sides, monkeypatch):
 
 def test_units_hold_every_pair_once_and_batch_the_small_ones(sides):
     pairs = pair_dumps(*sides).pairs
-    units = list(units_of(enumerate(pairs)))
+    units = list(units_of(enumerate(pairs), Wanted()))
     assert sorted(number for unit in units for number in unit.numbers) == list(range(len(pairs)))
     assert all(pairs[number] is pair for unit in units for number, pair in zip(unit.numbers, unit.pairs, strict=True))
     (large,) = [unit for unit in units if not unit.small]
