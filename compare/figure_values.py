@@ -9,13 +9,14 @@ from compare.figures import BOTH_ZERO, COLUMNS, FIELDS
 from compare.sums import Moments, Sums
 
 BEYOND: Final = "beyond the range of float64"
+NOT_ASKED: Final = "not asked for"
 NOTHING_FINITE: Final = "no element is finite on both sides"
 
 Values = dict[str, float]
 Reasons = dict[str, str]
 
 
-def figures_of(sums: Sums, *, scalar: bool) -> tuple[Values, Reasons]:
+def figures_of(sums: Sums, *, scalar: bool, relative: bool = True) -> tuple[Values, Reasons]:
     """Returns the figures that exist by field of :class:`compare.figures.Figures`, and reasons by column.
 
     The Kullback-Leibler divergence has sums of its own, so it is in neither unless nothing exists.
@@ -39,13 +40,13 @@ def figures_of(sums: Sums, *, scalar: bool) -> tuple[Values, Reasons]:
     _take_moments(values, reasons, sums)
     take(values, reasons, "MeanAbsoluteError", _ldexp(sums.distance / n, distance))
     take(values, reasons, "RootMeanSquareError", _ldexp(math.sqrt(sums.distance_square / n), distance))
-    if sums.relative_count:
+    if relative and sums.relative_count:
         take(values, reasons, "AccumulatedRelativeError", sums.relative)
         take(values, reasons, "MaxRelativeError", sums.relative_largest)
         take(values, reasons, "MeanRelativeError", sums.relative_mean)
     else:
         for column in ("AccumulatedRelativeError", "MaxRelativeError", "MeanRelativeError"):
-            reasons[column] = "no reference element above 2.2e-16"
+            reasons[column] = "no reference element above 2.2e-16" if relative else NOT_ASKED
     return values, reasons
 
 

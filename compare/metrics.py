@@ -19,11 +19,12 @@ Rules, the same for every figure:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from compare.blocks import NUMBERS, Kind, dtype_name, element_kind
 from compare.careful import width_of
-from compare.figure_values import figures_of, pattern, take
+from compare.figure_values import NOT_ASKED, figures_of, pattern, take
 from compare.figures import BOTH_EMPTY, COLUMNS, Figures, shape_text
 from compare.sides import Side
 from compare.statistics import TensorStatistics, statistics
@@ -42,21 +43,37 @@ if TYPE_CHECKING:
 __all__ = ["COLUMNS", "Figures", "TensorStatistics", "compare_arrays", "shape_text", "statistics"]
 
 
-def compare_arrays(left: Array, right: Array, *, with_divergence: bool = True, run: Run = map) -> Figures:
+def compare_arrays(
+    left: Array, right: Array, *, with_divergence: bool = True, with_relative: bool = True, run: Run = map
+) -> Figures:
     """Compares the array under test (left) with the reference (right).
 
     Args:
         left: Any element type; raw two-byte data must have been given a type before.
         right: The reference.
         with_divergence: The Kullback-Leibler divergence needs more passes; False leaves it undefined.
+        with_relative: The relative errors take half of the time; False leaves those three columns undefined.
         run: Sweeps the chunks of large arrays; see :data:`compare.sums.Run`.
     """
+    return _compare_arrays(left, right, _Asked(with_divergence, with_relative, run))
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What is wanted of a comparison; see :func:`compare_arrays`."""
+
+    divergence: bool
+    relative: bool
+    run: Run
+
+
+def _compare_arrays(left: Array, right: Array, asked: _Asked) -> Figures:
     heading = _heading(left.shape, right.shape, left.dtype, right.dtype, left.size)
     if left.shape != right.shape:
         flat = None
         if left.size == right.size:
             one, two = left.reshape(-1), right.reshape(-1)
-            flat = compare_arrays(one, two, with_divergence=with_divergence, run=run)
+            flat = _compare_arrays(one, two, asked)
         return _shapes_differ(heading, right.size, flat)
     kinds = (element_kind(left.dtype), element_kind(right.dtype))
     trouble = _kinds_that_do_not_meet(kinds, left.dtype, right.dtype)
@@ -67,7 +84,7 @@ def compare_arrays(left: Array, right: Array, *, with_divergence: bool = True, r
         return _undefined(heading, reason, differing=differing_elements(left, right))
     if left.size == 0:
         return _undefined(heading, BOTH_EMPTY, differing=0)
-    return _numbers(heading, Side.of_array(left), Side.of_array(right), with_divergence, run)
+    return _numbers(heading, Side.of_array(left), Side.of_array(right), asked)
 
 
 def _heading(
@@ -88,24 +105,30 @@ def _heading(
 
 
 def compare_sources(
-    left: TensorSource, right: TensorSource, *, with_divergence: bool = True, run: Run = map
+    left: TensorSource,
+    right: TensorSource,
+    *,
+    with_divergence: bool = True,
+    with_relative: bool = True,
+    run: Run = map,
 ) -> Figures:
     """Compares two tensors without loading them where their bytes lie plainly in files; else loads them.
 
     Raises:
         DataError: a file cannot be read, or is damaged.
     """
+    asked = _Asked(with_divergence, with_relative, run)
     one = two = None
     try:
         one = open_tensor(left)
         two = open_tensor(right) if one is not None else None
         if one is not None and two is not None and _in_place(one, two):
-            return _compare_files(one, two, with_divergence, run)
+            return _compare_files(one, two, asked)
     finally:
         for file in (one, two):
             if file is not None:
                 file.close()
-    return compare_arrays(left.load(), right.load(), with_divergence=with_divergence, run=run)
+    return _compare_arrays(left.load(), right.load(), asked)
 
 
 def _in_place(left: TensorFile, right: TensorFile) -> bool:
@@ -114,16 +137,14 @@ def _in_place(left: TensorFile, right: TensorFile) -> bool:
     return numbers and left.count > 0 and right.count > 0
 
 
-def _compare_files(left: TensorFile, right: TensorFile, with_divergence: bool, run: Run) -> Figures:
+def _compare_files(left: TensorFile, right: TensorFile, asked: _Asked) -> Figures:
     heading = _heading(left.shape, right.shape, left.dtype, right.dtype, left.count)
     sides = (Side.of_file(left), Side.of_file(right))
     if left.shape == right.shape:
-        return _numbers(heading, *sides, with_divergence, run)
+        return _numbers(heading, *sides, asked)
     flat = None
     if left.count == right.count:
-        flat = _numbers(
-            heading | dict.fromkeys(("left_shape", "right_shape"), (left.count,)), *sides, with_divergence, run
-        )
+        flat = _numbers(heading | dict.fromkeys(("left_shape", "right_shape"), (left.count,)), *sides, asked)
     return _shapes_differ(heading, right.count, flat)
 
 
@@ -149,13 +170,13 @@ def _undefined(
     return Figures(**heading, differing=differing, reasons=dict.fromkeys(COLUMNS, reason), flattened=flattened)
 
 
-def _numbers(heading: Mapping[str, Any], left: Side, right: Side, with_divergence: bool, run: Run) -> Figures:
-    sums = accumulate(left, right, run)
-    values, reasons = figures_of(sums, scalar=left.count == 1)
-    if not with_divergence:
-        reasons["KullbackLeiblerDivergence"] = "not asked for"
+def _numbers(heading: Mapping[str, Any], left: Side, right: Side, asked: _Asked) -> Figures:
+    sums = accumulate(left, right, asked.run, relative=asked.relative)
+    values, reasons = figures_of(sums, scalar=left.count == 1, relative=asked.relative)
+    if not asked.divergence:
+        reasons["KullbackLeiblerDivergence"] = NOT_ASKED
     elif sums.finite:
-        take(values, reasons, "KullbackLeiblerDivergence", divergence(left, right, run))
+        take(values, reasons, "KullbackLeiblerDivergence", divergence(left, right, asked.run))
     fields: dict[str, Any] = {**heading, **values}
     return Figures(
         **fields,
@@ -169,7 +190,7 @@ def _numbers(heading: Mapping[str, Any], left: Side, right: Side, with_divergenc
         mismatch_index=sums.first_mismatch,
         max_abs_index=sums.largest_at,
         max_abs_exact=sums.largest_exact if sums.largest_exact > 2**53 else None,
-        differing_at_zero=None if sums.mismatches else sums.differing_at_zero,
+        differing_at_zero=sums.differing_at_zero if asked.relative and not sums.mismatches else None,
         pattern=pattern(values, sums) if sums.differing else "",
         reasons=reasons,
     )

@@ -79,13 +79,13 @@ class Values:
             return replace(row, reason="; ".join(errors))
         if same_bytes(*arrays):
             return judged(row, equal_figures(arrays[0]))
-        return judged(row, compare_arrays(*arrays, with_divergence=False))
+        return judged(row, compare_arrays(*arrays, with_divergence=False, with_relative=False))
 
     def _in_place(self, row: VariableRow, left: BundleSource, right: BundleSource) -> VariableRow:
         sides = (_Watched(left, self.check), _Watched(right, self.check))
         figures, errors = None, []
         try:
-            figures = compare_sources(*sides, with_divergence=False)
+            figures = compare_sources(*sides, with_divergence=False, with_relative=False)
         except DataError as error:
             errors.append(str(error))
         for side in sides:

@@ -22,11 +22,12 @@ RIGHT_SHORT: Final = 2
 
 
 @exact_kernel
-def sweep_single(left, right, begin, end, raw_x, raw_y, room_x, room_y, kept_x, kept_y, places, sums, counts):
+def sweep_single(left, right, relative, begin, end, raw_x, raw_y, room_x, room_y, kept_x, kept_y, places, sums, counts):
     """Adds elements ``begin`` to ``end`` as float32.
 
     Args:
         left, right: File descriptor, address, offset of element 0, element size, type code, table of 256 values.
+        relative: Whether the relative errors are wanted.
         begin, end: Elements.
         raw_x, raw_y: Bytes, RAW of them.
         room_x, room_y, kept_x, kept_y: float32, STEP of them.
@@ -59,7 +60,7 @@ def sweep_single(left, right, begin, end, raw_x, raw_y, room_x, room_y, kept_x, 
                 y = bytes_y.view(np.float32)
             else:
                 to_single(code_y, table_y, bytes_y, n, room_y)
-            single.add_block(x, y, n, start + at, kept_x, kept_y, places, sums, counts)
+            single.add_block(x, y, n, relative, start + at, kept_x, kept_y, places, sums, counts)
     return DONE
 
 

@@ -70,6 +70,48 @@ def _screen(x, y, n):
 
 
 @kernel
+def _screen_plainly(x, y, n):
+    """Counts numbers that differ; bits of the greatest difference, about."""
+    differing = np.int32(0)
+    top = np.int32(0)
+    for i in range(n):
+        e = abs(x[i] - y[i])
+        differing += np.int32(e != np.float32(0))
+        top = max(top, bits32(e))
+    return differing, top
+
+
+@kernel
+def _sums_plainly(x, y, n, sums):
+    """The sums without the relative errors, which take as long as all others together."""
+    sx = 0.0
+    sy = 0.0
+    xx = 0.0
+    yy = 0.0
+    xy = 0.0
+    dd = 0.0
+    sd = 0.0
+    for i in range(n):
+        a = np.float64(x[i])
+        b = np.float64(y[i])
+        d = a - b
+        sx += a
+        sy += b
+        xx += a * a
+        yy += b * b
+        xy += a * b
+        dd += d * d
+        sd += abs(d)
+    sums[SX] += sx
+    sums[SY] += sy
+    sums[XX] += xx
+    sums[YY] += yy
+    sums[XY] += xy
+    sums[DD] += dd
+    sums[SD] += sd
+
+
+@kernel
 def _sums(x, y, n, sums):
     """All sums. Four elements share one division: n0/m0 + n1/m1 = (n0 m1 + n1 m0) / (m0 m1), far inside float64."""
     q = n // 4
@@ -221,20 +263,29 @@ def _sift(x, y, n, base, kept_x, kept_y, places, counts):
     return kept
 
 
+@kernel
+def _screened(x, y, n, relative):
+    if relative:
+        return _screen(x, y, n)
+    differing, top = _screen_plainly(x, y, n)
+    return differing, np.int32(0), np.int32(0), top, np.int32(0)
+
+
 @exact_kernel
-def add_block(x, y, n, base, kept_x, kept_y, places, sums, counts):
+def add_block(x, y, n, relative, base, kept_x, kept_y, places, sums, counts):
     """Adds ``n`` pairs of float32 numbers, the first of which is element ``base`` of the tensors.
 
-    ``kept_x``, ``kept_y`` and ``places`` (int32) are room for ``n`` elements.
+    Without ``relative`` the relative errors are left out. ``kept_x``, ``kept_y`` and ``places`` (int32) are room for
+    ``n`` elements.
     """
-    differing, above, at_zero, top, ratio = _screen(x, y, n)
+    differing, above, at_zero, top, ratio = _screened(x, y, n, relative)
     sifted = False
     if top >= _NOT_FINITE32:
         n = _sift(x, y, n, base, kept_x, kept_y, places, counts)
         sifted = True
         x = kept_x
         y = kept_y
-        differing, above, at_zero, top, ratio = _screen(x, y, n)
+        differing, above, at_zero, top, ratio = _screened(x, y, n, relative)
     counts[FINITE] += n
     counts[DIFFERING] += differing
     counts[ABOVE] += above
@@ -247,7 +298,10 @@ def add_block(x, y, n, base, kept_x, kept_y, places, sums, counts):
         sums[YY] += square
         sums[XY] += square
         return
-    _sums(x, y, n, sums)
+    if relative:
+        _sums(x, y, n, sums)
+    else:
+        _sums_plainly(x, y, n, sums)
     # Rounding keeps order, so a block whose rounded maximum is smaller cannot hold the greatest difference.
     if float_of(top) >= np.float32(sums[TOP]):
         found = float_of(_peak(x, y, n))
@@ -255,5 +309,5 @@ def add_block(x, y, n, base, kept_x, kept_y, places, sums, counts):
             sums[TOP] = found
             at = _place(x, y, n, found)
             counts[TOP_AT] = base + (places[at] if sifted else at)
-    if np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]:
+    if relative and np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]:
         sums[REL_TOP] = max(sums[REL_TOP], float_of(_ratio_peak(x, y, n)))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from precision_tool.workbench import Workbench
 
 BENCHES: Final = {
+    "compare": "the comparison of two dumps, against only reading and against the script anybody would write",
     "formats": "listing and reading of files, and the way back from the device's layouts",
     "ckpt": "two checkpoints, against only reading and against the guides' script",
     "nan": "the search for NaN and infinities, against only reading and against the guides' script",

@@ -113,6 +113,26 @@ def test_fortran_order_and_strides_do_not_matter():
     assert compare_arrays(np.repeat(left, 2, axis=1)[:, ::2], right) == plain
 
 
+@pytest.mark.parametrize("dtype", ["float16", "float32", "float64", "int64"])
+def test_without_relative_errors_the_other_figures_are_the_same(dtype):
+    rng = np.random.default_rng(2)
+    left, right = (rng.standard_normal(5001) * 100).astype(dtype), (rng.standard_normal(5001) * 100).astype(dtype)
+    if dtype.startswith("float"):
+        left[7], right[2050] = np.nan, np.inf
+    whole, plain = compare_arrays(left, right), compare_arrays(left, right, with_relative=False)
+    left_out = ("AccumulatedRelativeError", "MaxRelativeError", "MeanRelativeError")
+    assert [plain.column(name) for name in left_out] == [None] * 3
+    assert [plain.reasons[name] for name in left_out] == ["not asked for"] * 3
+    assert plain.differing_at_zero is None
+    for name in set(COLUMNS) - set(left_out) - {"StandardDeviation"}:
+        assert plain.column(name) == pytest.approx(whole.column(name), rel=1e-13), name
+    assert (plain.differing, plain.max_abs_index, plain.mismatch_index) == (
+        whole.differing,
+        whole.max_abs_index,
+        whole.mismatch_index,
+    )
+
+
 def test_without_divergence_there_is_no_second_pass():
     figures = compare_arrays(np.float32([1, 2]), np.float32([1, 3]), with_divergence=False)
     assert (figures.divergence, figures.reasons["KullbackLeiblerDivergence"]) == (None, "not asked for")
