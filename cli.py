@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-import argparse
 import signal
+
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules load ends the program without a traceback
+
+import argparse
 import sys
 from collections.abc import Sequence
 

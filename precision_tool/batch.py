@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
+import threading
 import traceback
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import TYPE_CHECKING
 
 from dumpers.errors import PrecisionToolError
@@ -46,6 +49,7 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
         action: The front.
     """
     _open_closed_streams()
+    _hear_interrupts()
     try:
         return action()
     except HelpRequest as request:
@@ -68,10 +72,30 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
     except MemoryError as error:
         return _failed(words, "not enough memory for this; close something or dump less", exit_code_of(error))
     except Exception as error:  # a bug of ours; 1 would mean that something was found
-        if _interrupted(error):
+        if _heard or _interrupted(error):
             return _failed(words, "interrupted", exit_code_of(KeyboardInterrupt()))
         traceback.print_exc()
         return _failed(words, f"a bug: {type(error).__name__}: {error}; please report it", exit_code_of(error))
+
+
+_heard: list[int] = []
+"""Interrupts since the front started."""
+
+
+def _hear_interrupts() -> None:
+    """Makes Ctrl-C raise KeyboardInterrupt and be remembered.
+
+    An interrupt while a library in C is loaded comes out as whatever error the library makes of it.
+    """
+    _heard.clear()
+    usual = (signal.default_int_handler, signal.SIG_DFL)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) in usual:
+        signal.signal(signal.SIGINT, _interrupt)
+
+
+def _interrupt(number: int, frame: FrameType | None) -> None:
+    _heard.append(number)
+    raise KeyboardInterrupt
 
 
 def _interrupted(error: BaseException) -> bool:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+import cli
+from precision_tool import batch
 
 ROOT = Path(__file__).resolve().parent.parent
 ENTRIES = {"root": ROOT / "cli.py", "documented": ROOT / "precision_tool" / "cli.py"}
@@ -313,3 +318,33 @@ def test_an_independent_suspect_beyond_the_limit_is_still_named(shared_data: Pat
     assert "[9] MatMul_9" in panels
     assert "Sum_13" not in panels
     assert "Sum_13" in further
+
+
+def test_an_interrupt_that_a_library_turned_into_another_error(capsys, monkeypatch):
+    def broken(*_, **__):
+        with contextlib.suppress(KeyboardInterrupt):
+            signal.raise_signal(signal.SIGINT)
+        raise ImportError("numpy.core.multiarray failed to import")
+
+    before = signal.getsignal(signal.SIGINT)
+    monkeypatch.setattr(batch, "run", broken)
+    try:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        assert cli.main(["ls"]) == 130
+        assert capsys.readouterr().err == "error: interrupted\n"
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_while_modules_load_prints_nothing(project_root):
+    program = (
+        "import sys, signal, runpy\n"
+        "class Interrupted:\n"
+        "    def find_spec(self, name, *_):\n"
+        "        if name == 'dumpers.errors': signal.raise_signal(signal.SIGINT)\n"
+        "sys.meta_path.insert(0, Interrupted())\n"
+        f"sys.path.insert(0, {str(project_root)!r})\n"
+        f"sys.argv = ['cli.py', 'ls']; runpy.run_path({str(project_root / 'cli.py')!r}, run_name='__main__')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (-signal.SIGINT, "", "")
