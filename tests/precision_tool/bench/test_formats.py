@@ -98,7 +98,7 @@ def test_without_a_name_it_lists_the_benches():
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["bench", "speed"], "no such bench; there is formats"),
+        (["bench", "speed"], "no such bench; there is compare, "),
         (["bench", "formats", "--seed", "-1"], "a seed is 0 or more"),
         (["bench", "formats", "--out", "/nowhere/at/all.json"], "a folder that exists"),
     ],
