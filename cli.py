@@ -8,6 +8,7 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C while modules load ends the program without a traceback
 
 import argparse
+import gc
 import sys
 from collections.abc import Sequence
 
@@ -61,6 +62,7 @@ def _run(words: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
+    gc.set_threshold(100_000, 20, 20)  # the many objects of a dump are no garbage; looking for some took a tenth
     code = main()
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the answer is out; an interrupt of the last clean-up is no news
     sys.exit(code)

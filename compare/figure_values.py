@@ -6,7 +6,7 @@ import math
 from typing import Final
 
 from compare.figures import BOTH_ZERO, COLUMNS, FIELDS
-from compare.sums import Moments, Sums
+from compare.sums import Sums
 
 BEYOND: Final = "beyond the range of float64"
 NOT_ASKED: Final = "not asked for"
@@ -27,26 +27,30 @@ def figures_of(sums: Sums, *, scalar: bool, relative: bool = True) -> tuple[Valu
         return values, dict.fromkeys(COLUMNS, NOTHING_FINITE)
     n, distance = sums.finite, sums.scale.distance
     zero = _zero_side(sums)
+    found = {
+        "MaxAbsoluteError": _ldexp(sums.largest, distance),
+        "MeanAbsoluteError": _ldexp(sums.distance / n, distance),
+        "RootMeanSquareError": _ldexp(math.sqrt(sums.distance_square / n), distance),
+    }
     if scalar or zero:
         reasons["CosineSimilarity"] = "scalar" if scalar else zero
     else:
-        take(values, reasons, "CosineSimilarity", _cosine(sums))
-    take(values, reasons, "MaxAbsoluteError", _ldexp(sums.largest, distance))
+        found["CosineSimilarity"] = _cosine(sums)
     if sums.right_square == 0:
         reasons["RelativeEuclideanDistance"] = zero
     else:
         ratio = math.sqrt(sums.distance_square) / math.sqrt(sums.right_square)
-        take(values, reasons, "RelativeEuclideanDistance", _ldexp(ratio, distance - sums.scale.right))
-    _take_moments(values, reasons, sums)
-    take(values, reasons, "MeanAbsoluteError", _ldexp(sums.distance / n, distance))
-    take(values, reasons, "RootMeanSquareError", _ldexp(math.sqrt(sums.distance_square / n), distance))
+        found["RelativeEuclideanDistance"] = _ldexp(ratio, distance - sums.scale.right)
     if relative and sums.relative_count:
-        take(values, reasons, "AccumulatedRelativeError", sums.relative)
-        take(values, reasons, "MaxRelativeError", sums.relative_largest)
-        take(values, reasons, "MeanRelativeError", sums.relative_mean)
+        found["AccumulatedRelativeError"] = sums.relative
+        found["MaxRelativeError"] = sums.relative_largest
+        found["MeanRelativeError"] = sums.relative_mean
     else:
         for column in ("AccumulatedRelativeError", "MaxRelativeError", "MeanRelativeError"):
             reasons[column] = "no reference element above 2.2e-16" if relative else NOT_ASKED
+    for column, value in found.items():
+        take(values, reasons, column, value)
+    _take_moments(values, reasons, sums)
     return values, reasons
 
 
@@ -73,18 +77,17 @@ def _cosine(sums: Sums) -> float:
 
 
 def _take_moments(values: Values, reasons: Reasons, sums: Sums) -> None:
-    numbers = {}
-    for side, moments, exponent in _sides(sums):
-        numbers[f"{side}_mean"] = _ldexp(moments.mean, exponent)
-        numbers[f"{side}_deviation"] = _ldexp(moments.deviation, exponent)
+    left, right = sums.left, sums.right
+    numbers = {
+        "left_mean": _ldexp(left.mean, sums.scale.left),
+        "left_deviation": _ldexp(left.deviation, sums.scale.left),
+        "right_mean": _ldexp(right.mean, sums.scale.right),
+        "right_deviation": _ldexp(right.deviation, sums.scale.right),
+    }
     if all(map(math.isfinite, numbers.values())):
         values.update(numbers)
     else:
         reasons["StandardDeviation"] = BEYOND
-
-
-def _sides(sums: Sums) -> tuple[tuple[str, Moments, int], ...]:
-    return (("left", sums.left, sums.scale.left), ("right", sums.right, sums.scale.right))
 
 
 def _ldexp(value: float, exponent: int) -> float:

@@ -270,6 +270,8 @@ class _Keys:
     def _text(self, value: object, unchanged: bool) -> str:
         if value is None or isinstance(value, (str, int, float, bool)):
             return repr(value)
+        if isinstance(value, np.dtype):
+            return f"{value.name} {value.str}"
         if isinstance(value, Path):
             return self._file(value, unchanged)
         if isinstance(value, (bytes, np.ndarray)):

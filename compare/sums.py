@@ -63,6 +63,9 @@ CHUNK_BYTES: Final = 16 << 20
 Run = Callable[[Callable[[tuple[int, int]], Any], Iterable[tuple[int, int]]], Iterable[Any]]
 """Like ``map``: that of a thread pool sweeps the chunks of a large tensor side by side."""
 
+_NOTHING: Final = (np.zeros(FLOATS), np.array([-(at in (FIRST_MISMATCH, TOP_AT)) for at in range(INTEGERS)], np.int64))
+"""Sums of nothing: positions are -1."""
+
 _SAFE: Final = (1e-140, 1e140)
 _TINY: Final = 1e-300
 """A range below has no inverse that float64 can hold."""
@@ -151,55 +154,59 @@ def accumulate(left: Side, right: Side, run: Run = map, *, relative: bool = True
     Raises:
         DataError: a file became shorter while it was read.
     """
-    floats, counts = _sweep(left, right, run, relative)
-    scale = _needed_scale(left, right, floats, counts)
+    state = _sweep(left, right, run, relative)
+    counts: list[int] = state[1].tolist()
+    floats: list[float] = state[0].tolist()
+    scale = _needed_scale(left, right, floats) if counts[FINITE] else careful.PLAIN
     if scale != careful.PLAIN:
-        careful.add_scaled(left, right, scale, floats, counts)
+        careful.add_scaled(left, right, scale, *state)
+        floats, counts = state[0].tolist(), state[1].tolist()
     sums = Sums(
         scale,
-        int(counts[FINITE]),
-        int(counts[DIFFERING]),
-        int(counts[NAN_LEFT]),
-        int(counts[NAN_RIGHT]),
-        int(counts[INF_LEFT]),
-        int(counts[INF_RIGHT]),
-        int(counts[MISMATCHES]),
-        int(counts[FIRST_MISMATCH]) if counts[FIRST_MISMATCH] >= 0 else None,
-        float(floats[XY]),
-        float(floats[XX]),
-        float(floats[YY]),
-        float(floats[DD]),
-        float(floats[SD]),
-        float(floats[TOP]),
-        (int(counts[TOP_CARRY]) << 64) + (int(counts[TOP_BITS]) % (1 << 64)),
-        int(counts[TOP_AT]) if counts[TOP_AT] >= 0 else None,
-        float(floats[REL]),
+        counts[FINITE],
+        counts[DIFFERING],
+        counts[NAN_LEFT],
+        counts[NAN_RIGHT],
+        counts[INF_LEFT],
+        counts[INF_RIGHT],
+        counts[MISMATCHES],
+        counts[FIRST_MISMATCH] if counts[FIRST_MISMATCH] >= 0 else None,
+        floats[XY],
+        floats[XX],
+        floats[YY],
+        floats[DD],
+        floats[SD],
+        floats[TOP],
+        (counts[TOP_CARRY] << 64) + counts[TOP_BITS] % (1 << 64),
+        counts[TOP_AT] if counts[TOP_AT] >= 0 else None,
+        floats[REL],
         0.0,
-        float(floats[REL_TOP]),
-        int(counts[ABOVE]),
-        int(counts[AT_ZERO]),
+        floats[REL_TOP],
+        counts[ABOVE],
+        counts[AT_ZERO],
     )
     if sums.finite:
         within = math.isfinite(sums.relative) or math.isinf(sums.relative_largest)
         sums.relative_mean = sums.relative / sums.finite if within else careful.mean_relative(left, right, sums.finite)
-        _refine(left, right, sums, floats)
+        _refine(left, right, sums, floats[SX], floats[SY])
     return sums
 
 
-def _refine(left: Side, right: Side, sums: Sums, floats: Floats) -> None:
+def _refine(left: Side, right: Side, sums: Sums, total_x: float, total_y: float) -> None:
     """Takes again what cancelled, and fills in the moments."""
     n = sums.finite
     limit = min(_CANCELS, 0.01 / math.sqrt(n))
-    totals = [float(floats[SX]), float(floats[SY])]
     same = sums.differing == 0 and left.dtype == right.dtype
-    for number, square in enumerate((sums.left_square, sums.right_square)):
-        if abs(totals[number]) < limit * math.sqrt(n * square):
-            again = not (number and same)
-            totals[number] = careful.exact_total(left, right, number, sums.scale) if again else totals[0]
+    if abs(total_x) < limit * math.sqrt(n * sums.left_square):
+        total_x = careful.exact_total(left, right, 0, sums.scale)
+    if same:
+        total_y = total_x
+    elif abs(total_y) < limit * math.sqrt(n * sums.right_square):
+        total_y = careful.exact_total(left, right, 1, sums.scale)
     if abs(sums.dot) < limit * math.sqrt(sums.left_square) * math.sqrt(sums.right_square):
         sums.dot = careful.exact_dot(left, right, sums.scale)
-    sums.left = _moments(left, right, 0, totals[0], sums)
-    sums.right = sums.left if same else _moments(left, right, 1, totals[1], sums)
+    sums.left = _moments(left, right, 0, total_x, sums)
+    sums.right = sums.left if same else _moments(left, right, 1, total_y, sums)
 
 
 def _moments(left: Side, right: Side, number: int, total: float, sums: Sums) -> Moments:
@@ -215,13 +222,12 @@ def _moments(left: Side, right: Side, number: int, total: float, sums: Sums) -> 
 def _sweep(left: Side, right: Side, run: Run, relative: bool) -> State:
     if left.code is None or right.code is None:
         return careful.sweep(left, right)
-    chunks = _chunks(left, right)
-    if len(chunks) == 1:
-        return _chunk(left, right, chunks[0], relative)
+    if left.count * max(left.dtype.itemsize, right.dtype.itemsize) <= CHUNK_BYTES:
+        return _chunk(left, right, (0, left.count), relative)
     total = empty_state()
     if left.watch or right.watch:
         run = map  # who watches sees the blocks in order
-    for state in run(lambda chunk: _chunk(left, right, chunk, relative), chunks):
+    for state in run(lambda chunk: _chunk(left, right, chunk, relative), _chunks(left, right)):
         _merge(total, state)
     return total
 
@@ -267,9 +273,7 @@ def _divergence_chunk(left: Side, right: Side, task: int, chunk: tuple[int, int]
 
 def empty_state() -> State:
     """Returns sums of nothing."""
-    counts = np.zeros(INTEGERS, np.int64)
-    counts[FIRST_MISMATCH] = counts[TOP_AT] = -1
-    return np.zeros(FLOATS), counts
+    return _NOTHING[0].copy(), _NOTHING[1].copy()
 
 
 def _merge(total: State, state: State) -> None:
@@ -307,7 +311,9 @@ class _Rooms(threading.local):
                 wide = [_aligned(STEP, np.float64) for _ in range(4)]
                 made = (*raw, _aligned(STEP, np.float32), *wide, _aligned(STEP, np.int32))
             else:
-                made = (*raw, _aligned(STEP, np.int64), _aligned(STEP, np.int64))
+                integers = (_aligned(STEP, np.int64), _aligned(STEP, np.int64))
+                doubles = (_aligned(STEP, np.float64), _aligned(STEP, np.float64))
+                made = (*raw, *integers, *doubles, _aligned(STEP, np.int32))
             self._rooms[numbers] = made
         return self._rooms[numbers]
 
@@ -324,58 +330,50 @@ def _aligned(count: int, dtype: type[np.generic]) -> NDArray[np.generic]:
 
 
 def _chunk(left: Side, right: Side, chunk: tuple[int, int], relative: bool) -> State:
-    from compare.onepass.drive import RAW
-
     state = empty_state()
-    add, rooms = _adder(left, right, state, relative)
     begin, end = chunk
     if not (left.watch or right.watch):
-        add(begin, end)
+        _add(left, right, begin, end, state, relative)
         return state
+    from compare.onepass.drive import RAW
+
     step = RAW // max(left.dtype.itemsize, right.dtype.itemsize)  # as the kernel takes them, so sums stay the same
     for start in range(begin, end, step):
         stop = min(start + step, end)
-        add(start, stop)
+        rooms = _add(left, right, start, stop, state, relative)
         for side, room in zip((left, right), rooms, strict=False):
             if side.watch:
                 side.watch(room[: (stop - start) * side.dtype.itemsize].data)
     return state
 
 
-def _adder(left: Side, right: Side, state: State, relative: bool) -> tuple[Callable[[int, int], None], tuple[Any, ...]]:
-    """Returns what adds a range of elements, and the buffers, of which the first two then hold its last block."""
+def _add(left: Side, right: Side, begin: int, end: int, state: State, relative: bool) -> tuple[Any, ...]:
+    """Adds a range of elements; returns the buffers, of which the first two hold its last block."""
     from compare.onepass import drive
 
     if left.code is None or right.code is None:
         raise TypeError("no kernel for these elements")
     numbers = numbers_of(left.code, right.code)
     rooms = _rooms.of(numbers)
-    unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
     one, two = left.spec, right.spec
-
-    def add(begin: int, end: int) -> None:
-        if numbers == "single":
-            status = drive.sweep_single(one, two, relative, begin, end, *rooms, *state)
-        elif numbers == "double":
-            status = drive.sweep_double(one, two, drive.ADD, begin, end, *rooms, *state)
-        else:
-            status = drive.sweep_integer(one, two, begin, end, *unsigned, *rooms, *state)
-        if status != drive.DONE:
-            raise (left if status == drive.LEFT_SHORT else right).cut_short()
-
-    return add, rooms
+    if numbers == "single":
+        status = drive.sweep_single(one, two, relative, begin, end, *rooms, *state)
+    elif numbers == "double":
+        status = drive.sweep_double(one, two, drive.ADD, begin, end, *rooms, *state)
+    else:
+        unsigned = (left.dtype == np.uint64, right.dtype == np.uint64)
+        status = drive.sweep_integer(one, two, begin, end, *unsigned, *rooms, *state)
+    if status != drive.DONE:
+        raise (left if status == drive.LEFT_SHORT else right).cut_short()
+    return rooms
 
 
-def _needed_scale(left: Side, right: Side, floats: Floats, counts: Counts) -> careful.Scale:
+def _needed_scale(left: Side, right: Side, floats: list[float]) -> careful.Scale:
     """Tells which powers of two have to be taken out of the values; none for nearly all tensors."""
     low, high = _SAFE
-    if not counts[FINITE]:
-        return careful.PLAIN
-    squares_safe = low <= floats[XX] <= high and low <= floats[YY] <= high
-    if squares_safe and (low <= floats[DD] <= high or floats[TOP] == 0):
+    distance_safe = low <= floats[DD] <= high or floats[TOP] == 0
+    if distance_safe and low <= floats[XX] <= high and low <= floats[YY] <= high:
         return careful.PLAIN
     sizes = careful.magnitudes(left, right)
     safe = all(low <= floats[at] <= high or size == 0 for at, size in zip((XX, YY), sizes, strict=True))
-    if safe and (low <= floats[DD] <= high or floats[TOP] == 0):
-        return careful.PLAIN
-    return careful.scale_for(sizes, float(floats[TOP]))
+    return careful.PLAIN if safe and distance_safe else careful.scale_for(sizes, floats[TOP])

@@ -21,7 +21,7 @@ from compare.parallel import threaded_map
 from compare.schedule import run_units
 from compare.selection import Selection
 from compare.table import Comparison, ComparisonRow
-from compare.units import LARGE_BYTES, Look, Unit, Wanted, pair_bytes, units_of
+from compare.units import Look, Unit, Wanted, units_of
 from compare.views import align, as_stored
 from dumpers.errors import DataError
 
@@ -172,26 +172,22 @@ def compare_pair(pair: Pair, wanted: Wanted = _ALL) -> ComparisonRow:
         pair: Two records.
         wanted: What is to be found out.
     """
-    row = row_of(pair, shape=pair.left.shape)
-    missing = [record for record in (pair.left, pair.right) if record.source is None]
-    if missing:
-        return replace(row, reason=f"no value: {missing[0].note.removeprefix('no value: ') or missing[0].dtype}")
+    for record in (pair.left, pair.right):
+        if record.source is None:
+            reason = f"no value: {record.note.removeprefix('no value: ') or record.dtype}"
+            return row_of(pair, shape=pair.left.shape, reason=reason)
     try:
-        if as_stored(pair):
-            return _in_place(row, pair, wanted)
-        return _compared(row, pair, wanted)
+        return _in_place(pair, wanted) if as_stored(pair) else _compared(pair, wanted)
     except DataError as error:
-        return replace(row, reason=f"unreadable: {error}", unreadable=True)
+        return row_of(pair, shape=pair.left.shape, reason=f"unreadable: {error}", unreadable=True)
 
 
-def _in_place(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
+def _in_place(pair: Pair, wanted: Wanted) -> ComparisonRow:
     """Compares plain layouts where they lie in their files."""
     left, right = pair.left.source, pair.right.source
     if left is None or right is None:
         raise ValueError(f"{pair.op} has no value")
-    run: Run = map
-    if wanted.threads > 1 and pair_bytes(pair) >= LARGE_BYTES:
-        run = threaded_map(wanted.threads)
+    run: Run = threaded_map(wanted.threads) if wanted.threads > 1 else map
     whole = compare_sources(left, right, with_divergence=wanted.divergence, run=run)
     figures, note = _in_one_order(whole)
     if _looked_at(whole, wanted):
@@ -201,10 +197,10 @@ def _in_place(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
         figures = replace(figures, details=details)
         note = "; ".join(filter(None, (note, left_out)))
     shape = (whole.elements,) if pair.by_original else whole.left_shape
-    return replace(row, figures=figures, shape=shape, note=note)
+    return row_of(pair, figures=figures, shape=shape, note=note)
 
 
-def _compared(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
+def _compared(pair: Pair, wanted: Wanted) -> ComparisonRow:
     left, right = pair.left.load(), pair.right.load()
     stored = left.shape
     left, right, view_notes = align(pair, left, right)
@@ -216,7 +212,7 @@ def _compared(row: ComparisonRow, pair: Pair, wanted: Wanted) -> ComparisonRow:
         figures = replace(figures, details=look(left, right, whole))
     flat = pair.by_original and left.shape == stored
     notes = [note for note in (*view_notes, shape_note) if note]
-    return replace(row, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
+    return row_of(pair, figures=figures, shape=(left.size,) if flat else left.shape, note="; ".join(notes))
 
 
 def _looked_at(figures: Figures, wanted: Wanted) -> bool:
@@ -261,5 +257,5 @@ def _row_without_partner(row: Unpaired) -> ComparisonRow:
 
 
 def _all_npy(dump: Dump) -> bool:
-    paths = [record.path for record in dump if record.path is not None]
-    return bool(paths) and all(path.suffix == ".npy" for path in paths)
+    paths = [str(record.path) for record in dump if record.path is not None]
+    return bool(paths) and all(path.endswith(".npy") for path in paths)

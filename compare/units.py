@@ -8,7 +8,7 @@ the work. Nothing in a unit's rows depends on which other pairs are in it, or on
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from compare.op_lookup import size_bytes
@@ -39,7 +39,7 @@ class Wanted:
     Attributes:
         divergence: Whether the figure that needs more passes is wanted.
         details: Which pairs get a second look.
-        threads: For a pair of :data:`LARGE_BYTES` and more.
+        threads: How many sweep one pair.
     """
 
     divergence: bool = True
@@ -96,22 +96,24 @@ def units_of(pairs: Iterable[tuple[int, Pair]], wanted: Wanted) -> Iterator[Unit
 
     Args:
         pairs: Number and pair.
-        wanted: Given to every unit.
+        wanted: Of every pair; only pairs of :data:`LARGE_BYTES` and more get more than one thread each.
     """
+    alone = replace(wanted, threads=1)
     batch: list[tuple[int, Pair]] = []
     total = 0
     for number, pair in pairs:
         size = pair_bytes(pair)
         if size >= SMALL_BYTES:
-            yield Unit((number,), (pair,), size, 0 if in_place(pair) else size, wanted)
+            needed = 0 if in_place(pair) else size
+            yield Unit((number,), (pair,), size, needed, wanted if size >= LARGE_BYTES else alone)
             continue
         if batch and (total + size > BATCH_BYTES or len(batch) >= BATCH_PAIRS):
-            yield _batch(batch, total, wanted)
+            yield _batch(batch, total, alone)
             batch, total = [], 0
         batch.append((number, pair))
         total += size
     if batch:
-        yield _batch(batch, total, wanted)
+        yield _batch(batch, total, alone)
 
 
 def _batch(batch: list[tuple[int, Pair]], total: int, wanted: Wanted) -> Unit:

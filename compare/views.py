@@ -27,10 +27,17 @@ def as_stored(pair: Pair) -> bool:
 
     For a caller who reads the files himself, block by block.
     """
-    records = (pair.left, pair.right)
-    if pair.steps or any(is_private(record.format) or _turned_layout(record) for record in records):
+    if pair.steps:
         return False
-    return all(_recorded(r, r.shape) == r.shape if r.shape is not None else not r.original_shape for r in records)
+    for record in (pair.left, pair.right):
+        shape, original = record.shape, record.original_shape
+        if is_private(record.format):
+            return False
+        if original is None:
+            continue
+        if shape is None or _turned_layout(record) or _recorded(record, shape) != shape:
+            return False
+    return True
 
 
 def align(pair: Pair, left: Array, right: Array) -> tuple[Array, Array, tuple[str, ...]]:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 import numpy as np
 
-from compare.onepass.native import exact_kernel
+from compare.onepass.native import exact_kernel, half
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -67,6 +67,7 @@ def table_of(dtype: np.dtype[np.generic]) -> NDArray[np.float32]:
         return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32)
 
 
+@functools.lru_cache(maxsize=256)
 def numbers_of(left: int, right: int) -> Numbers:
     """Tells in which numbers two kinds of elements are compared.
 
@@ -90,17 +91,8 @@ def to_single(code, table, raw, n, out):
     """
     if code == FLOAT16:
         halves = raw.view(np.uint16)
-        bits = out.view(np.uint32)
-        factor = np.float32(2.0**112)
         for i in range(n):
-            h = np.uint32(halves[i])
-            bits[i] = (h & np.uint32(0x7FFF)) << np.uint32(13)
-        for i in range(n):
-            out[i] = out[i] * factor
-        for i in range(n):
-            h = np.uint32(halves[i])
-            special = np.uint32(0x7F800000) if (h & np.uint32(0x7C00)) == np.uint32(0x7C00) else np.uint32(0)
-            bits[i] = bits[i] | special | ((h & np.uint32(0x8000)) << np.uint32(16))
+            out[i] = half(halves[i])
     elif code == BFLOAT16:
         brains = raw.view(np.uint16)
         bits = out.view(np.uint32)
@@ -164,12 +156,8 @@ def to_double(code, table, raw, n, room, out):
 
 @exact_kernel
 def to_integer(code, raw, n, out):
-    """Writes ``n`` integers to ``out`` (int64); unsigned 64-bit ones keep their bits."""
-    if code == INT64 or code == UINT64:
-        wide = raw.view(np.int64)
-        for i in range(n):
-            out[i] = wide[i]
-    elif code == INT32:
+    """Writes ``n`` integers of less than 64 bits to ``out`` (int64)."""
+    if code == INT32:
         integers = raw.view(np.int32)
         for i in range(n):
             out[i] = integers[i]

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass.native import bits64, exact_kernel, float_of, kernel
+from compare.onepass.native import bits64, exact_kernel, float_of, kernel, widest_registers
 from compare.onepass.single import ZERO
 from compare.onepass.state import (
     ABOVE,
@@ -38,6 +38,7 @@ _NOT_FINITE64: Final = np.int64(0x7FF0000000000000)
 @kernel
 def _screen(x, y, n):
     """Counts numbers that differ and references above the threshold; bits of the greatest difference."""
+    widest_registers()
     differing = 0
     above = 0
     at_zero = 0
@@ -55,6 +56,7 @@ def _screen(x, y, n):
 
 @kernel
 def _sums(x, y, n, sums):
+    widest_registers()
     sx = 0.0
     sy = 0.0
     xx = 0.0
@@ -96,6 +98,7 @@ def _sums(x, y, n, sums):
 @kernel
 def _own_sums(x, n):
     """Sum and sum of squares."""
+    widest_registers()
     total = 0.0
     square = 0.0
     for i in range(n):
@@ -168,6 +171,7 @@ def _differing_elements(x, y, n, width):
 @exact_kernel
 def add_block(x, y, n, width, base, kept_x, kept_y, places, sums, counts):
     """Adds ``n`` pairs of float64 numbers; see :func:`compare.onepass.single.add_block` and :func:`sift`."""
+    widest_registers()
     differing, above, at_zero, top = _screen(x, y, n)
     sifted = False
     if top >= _NOT_FINITE64:

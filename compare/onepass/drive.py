@@ -109,8 +109,24 @@ def sweep_double(
 
 
 @exact_kernel
-def sweep_integer(left, right, begin, end, unsigned_x, unsigned_y, raw_x, raw_y, room_x, room_y, sums, counts):
-    """Adds elements as 64-bit integers; the room is int64. See :func:`sweep_single`."""
+def sweep_integer(
+    left,
+    right,
+    begin,
+    end,
+    unsigned_x,
+    unsigned_y,
+    raw_x,
+    raw_y,
+    room_x,
+    room_y,
+    double_x,
+    double_y,
+    places,
+    sums,
+    counts,
+):
+    """Adds elements as 64-bit integers; the room is int64 and float64. See :func:`sweep_single`."""
     fd_x, address_x, offset_x, size_x, code_x, _ = left
     fd_y, address_y, offset_y, size_y, code_y, _ = right
     block = RAW // max(size_x, size_y)
@@ -122,7 +138,17 @@ def sweep_integer(left, right, begin, end, unsigned_x, unsigned_y, raw_x, raw_y,
             return RIGHT_SHORT
         for at in range(0, count, STEP):
             n = min(STEP, count - at)
-            to_integer(code_x, raw_x[at * size_x : (at + n) * size_x], n, room_x)
-            to_integer(code_y, raw_y[at * size_y : (at + n) * size_y], n, room_y)
-            integers.add_block(room_x, room_y, n, unsigned_x, unsigned_y, start + at, sums, counts)
+            bytes_x = raw_x[at * size_x : (at + n) * size_x]
+            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            x = room_x
+            y = room_y
+            if size_x == 8:
+                x = bytes_x.view(np.int64)
+            else:
+                to_integer(code_x, bytes_x, n, room_x)
+            if size_y == 8:
+                y = bytes_y.view(np.int64)
+            else:
+                to_integer(code_y, bytes_y, n, room_y)
+            integers.add_block(x, y, n, unsigned_x, unsigned_y, start + at, double_x, double_y, places, sums, counts)
     return DONE

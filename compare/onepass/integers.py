@@ -6,7 +6,8 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass.native import exact_kernel, kernel
+from compare.onepass import double
+from compare.onepass.native import exact_kernel, kernel, widest_registers
 from compare.onepass.single import ZERO
 from compare.onepass.state import (
     ABOVE,
@@ -29,53 +30,55 @@ from compare.onepass.state import (
 )
 
 _CARRY: Final = 2.0**64
+_EXACT: Final = np.uint64(1 << 52)
 
 
 @kernel
-def _differing(x, y, n):
-    found = 0
+def _bits(x, n, unsigned):
+    """All bits in which some number differs from its sign."""
+    widest_registers()
+    found = np.int64(0)
+    if unsigned:
+        for i in range(n):
+            found |= x[i]
+        return found
     for i in range(n):
-        found += np.int64(x[i] != y[i])
+        found |= x[i] ^ (x[i] >> np.int64(63))
     return found
 
 
 @kernel
-def _own_sums(x, n, unsigned):
-    total = 0.0
-    square = 0.0
-    nonzero = 0
-    if unsigned:
-        for i in range(n):
-            a = np.float64(np.uint64(x[i]))
-            total += a
-            square += a * a
-            nonzero += np.int64(a != 0.0)
-        return total, square, nonzero
+def _to_doubles(x, n, out):
+    widest_registers()
     for i in range(n):
-        a = np.float64(x[i])
-        total += a
-        square += a * a
-        nonzero += np.int64(a != 0.0)
-    return total, square, nonzero
+        out[i] = np.float64(x[i])
 
 
 @exact_kernel
-def add_block(x, y, n, unsigned_x, unsigned_y, base, sums, counts):
+def add_block(x, y, n, unsigned_x, unsigned_y, base, double_x, double_y, places, sums, counts):
     """Adds ``n`` pairs of integers given as int64; those of an unsigned side are the same bits read without a sign.
+
+    Numbers that float64 holds exactly, with their differences, are added as such; nearly all ids and counters are.
+    ``double_x`` and ``double_y`` (float64) and ``places`` (int32) are room for ``n`` elements.
+    """
+    bits = np.uint64(_bits(x, n, unsigned_x)) | np.uint64(_bits(y, n, unsigned_y))
+    if bits >= _EXACT:
+        _add_exactly(x, y, n, unsigned_x, unsigned_y, base, sums, counts)
+        return
+    _to_doubles(x, n, double_x)
+    _to_doubles(y, n, double_y)
+    double.add_block(double_x, double_y, n, 1, base, double_x, double_y, places, sums, counts)
+    if sums[TOP] < 2 * _EXACT:
+        counts[TOP_BITS] = np.int64(sums[TOP])
+
+
+@exact_kernel
+def _add_exactly(x, y, n, unsigned_x, unsigned_y, base, sums, counts):
+    """Adds integers one by one.
 
     The difference of a signed and an unsigned number may need 65 bits: the upper one is kept beside (the carry).
     """
     counts[FINITE] += n
-    differing = n if unsigned_x != unsigned_y else _differing(x, y, n)
-    if differing == 0:
-        total, square, nonzero = _own_sums(x, n, unsigned_x)
-        sums[SX] += total
-        sums[SY] += total
-        sums[XX] += square
-        sums[YY] += square
-        sums[XY] += square
-        counts[ABOVE] += nonzero
-        return
     for i in range(n):
         p = x[i]
         q = y[i]

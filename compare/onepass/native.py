@@ -55,6 +55,37 @@ def float_of(typing_context: Any, value: Any) -> Any:
     return (types.float64(types.int64) if wide else types.float32(types.int32)), generate
 
 
+@intrinsic
+def fma(typing_context: Any, a: Any, b: Any, c: Any) -> Any:
+    """The float64 nearest to ``a * b + c``, rounded once."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fma(*arguments)
+
+    return types.float64(types.float64, types.float64, types.float64), generate
+
+
+@intrinsic
+def half(typing_context: Any, bits: Any) -> Any:
+    """The float32 with the value of the float16 behind a uint16."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.fpext(builder.bitcast(arguments[0], ir.HalfType()), ir.FloatType())
+
+    return types.float32(types.uint16), generate
+
+
+@intrinsic
+def widest_registers(typing_context: Any) -> Any:
+    """Asks for the widest registers in the function that calls this; the compiler is shy of those of 512 bits."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        set.add(builder.function.attributes, '"prefer-vector-width"="512"')  # not among the names llvmlite knows
+        return context.get_dummy_value()
+
+    return types.none(), generate
+
+
 def _digest() -> str:
     """Hash of all sources beside this one."""
     found = hashlib.sha256()

@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass.native import bits32, bits64, exact_kernel, float_of, kernel
+from compare.onepass.native import bits32, bits64, exact_kernel, float_of, fma, kernel, widest_registers
 from compare.onepass.state import (
     ABOVE,
     AT_ZERO,
@@ -38,6 +38,7 @@ from compare.onepass.state import (
 ZERO: Final = float(np.finfo(np.float64).eps)
 _ZERO32: Final = np.float32(ZERO)
 _NOT_FINITE32: Final = np.int32(0x7F800000)
+_HALF: Final = 0.5 - 2.0**-40
 _SLACK: Final = 1 + 2.0**-21
 _TINY: Final = 2.0**-148
 """How far a quotient of float32 arithmetic may be below the true one: relative, and where it is subnormal."""
@@ -45,33 +46,47 @@ _TINY: Final = 2.0**-148
 
 @kernel
 def _screen(x, y, n):
-    """Counts numbers that differ and references above the threshold; bits of the greatest |x-y| and |x-y|/|y|, about.
+    """Counts numbers that differ; bits of the least |y|, of the greatest |x-y| and |x-y|/|y|, about.
 
     A difference that is not finite means that a number is not, or that float32 cannot hold the difference.
     """
+    widest_registers()
     differing = np.int32(0)
-    above = np.int32(0)
-    at_zero = np.int32(0)
+    least = _NOT_FINITE32
     top = np.int32(0)
     ratio = np.int32(0)
     for i in range(n):
-        b = y[i]
-        m = abs(b)
-        e = abs(x[i] - b)
+        m = abs(y[i])
+        e = abs(x[i] - y[i])
+        differing += np.int32(e != np.float32(0))
+        least = min(least, bits32(m))
+        ratio = max(ratio, bits32(e / m))
+        top = max(top, bits32(e))
+    return differing, least, top, ratio
+
+
+@kernel
+def _screen_with_zeros(x, y, n):
+    """Counts references above the threshold, numbers that differ below it; bits of the greatest |x-y|/|y| above it."""
+    widest_registers()
+    above = np.int32(0)
+    at_zero = np.int32(0)
+    ratio = np.int32(0)
+    for i in range(n):
+        m = abs(y[i])
+        e = abs(x[i] - y[i])
         counted = m > _ZERO32
-        other = e != np.float32(0)
-        differing += np.int32(other)
         above += np.int32(counted)
-        at_zero += np.int32(other and not counted)
+        at_zero += np.int32(e != np.float32(0) and not counted)
         r = bits32(e / m)
         ratio = max(ratio, r if counted else np.int32(0))
-        top = max(top, bits32(e))
-    return differing, above, at_zero, top, ratio
+    return above, at_zero, ratio
 
 
 @kernel
 def _screen_plainly(x, y, n):
     """Counts numbers that differ; bits of the greatest difference, about."""
+    widest_registers()
     differing = np.int32(0)
     top = np.int32(0)
     for i in range(n):
@@ -84,6 +99,7 @@ def _screen_plainly(x, y, n):
 @kernel
 def _sums_plainly(x, y, n, sums):
     """The sums without the relative errors, which take as long as all others together."""
+    widest_registers()
     sx = 0.0
     sy = 0.0
     xx = 0.0
@@ -112,8 +128,12 @@ def _sums_plainly(x, y, n, sums):
 
 
 @kernel
-def _sums(x, y, n, sums):
-    """All sums. Four elements share one division: n0/m0 + n1/m1 = (n0 m1 + n1 m0) / (m0 m1), far inside float64."""
+def _sums(x, y, n, zeros, sums):
+    """All sums. Four elements share one division: n0/m0 + n1/m1 = (n0 m1 + n1 m0) / (m0 m1), far inside float64.
+
+    Without ``zeros`` every reference is known to be above the threshold.
+    """
+    widest_registers()
     q = n // 4
     sx = 0.0
     sy = 0.0
@@ -142,27 +162,40 @@ def _sums(x, y, n, sums):
         e3 = abs(d3)
         sx += (a0 + a1) + (a2 + a3)
         sy += (b0 + b1) + (b2 + b3)
-        xx += (a0 * a0 + a1 * a1) + (a2 * a2 + a3 * a3)
-        yy += (b0 * b0 + b1 * b1) + (b2 * b2 + b3 * b3)
-        xy += (a0 * b0 + a1 * b1) + (a2 * b2 + a3 * b3)
-        dd += (d0 * d0 + d1 * d1) + (d2 * d2 + d3 * d3)
+        xx += a0 * a0
+        xx += a1 * a1
+        xx += a2 * a2
+        xx += a3 * a3
+        yy += b0 * b0
+        yy += b1 * b1
+        yy += b2 * b2
+        yy += b3 * b3
+        xy += a0 * b0
+        xy += a1 * b1
+        xy += a2 * b2
+        xy += a3 * b3
+        dd += d0 * d0
+        dd += d1 * d1
+        dd += d2 * d2
+        dd += d3 * d3
         sd += (e0 + e1) + (e2 + e3)
         m0 = abs(b0)
         m1 = abs(b1)
         m2 = abs(b2)
         m3 = abs(b3)
-        c0 = m0 > ZERO
-        c1 = m1 > ZERO
-        c2 = m2 > ZERO
-        c3 = m3 > ZERO
-        m0 = m0 if c0 else 1.0
-        e0 = e0 if c0 else 0.0
-        m1 = m1 if c1 else 1.0
-        e1 = e1 if c1 else 0.0
-        m2 = m2 if c2 else 1.0
-        e2 = e2 if c2 else 0.0
-        m3 = m3 if c3 else 1.0
-        e3 = e3 if c3 else 0.0
+        if zeros:
+            c0 = m0 > ZERO
+            c1 = m1 > ZERO
+            c2 = m2 > ZERO
+            c3 = m3 > ZERO
+            m0 = m0 if c0 else 1.0
+            e0 = e0 if c0 else 0.0
+            m1 = m1 if c1 else 1.0
+            e1 = e1 if c1 else 0.0
+            m2 = m2 if c2 else 1.0
+            e2 = e2 if c2 else 0.0
+            m3 = m3 if c3 else 1.0
+            e3 = e3 if c3 else 0.0
         p = m0 * m1
         r = m2 * m3
         rel += ((e0 * m1 + e1 * m0) * r + (e2 * m3 + e3 * m2) * p) / (p * r)
@@ -193,6 +226,7 @@ def _sums(x, y, n, sums):
 @kernel
 def _own_sums(x, n):
     """Sum and sum of squares."""
+    widest_registers()
     total = 0.0
     square = 0.0
     for i in range(n):
@@ -203,24 +237,47 @@ def _own_sums(x, n):
 
 
 @kernel
-def _peak(x, y, n):
-    """Bits of the greatest |x - y|."""
-    top = np.int64(0)
+def _any_above(x, y, n, top, ratio):
+    """Whether some |x - y| is greater than ``top``, or some |x - y| / |y| greater than ``ratio`` after rounding.
+
+    Numbers of few bits often have the same quotient, and multiplying is cheaper than dividing: a quotient rounds to a
+    greater number than ``ratio`` only if it is greater by half its unit in the last place.
+    """
+    widest_registers()
+    half_unit = (float_of(bits64(ratio) + 1) - ratio) * _HALF
+    signs = np.int64(0)
     for i in range(n):
-        top = max(top, bits64(abs(np.float64(x[i]) - np.float64(y[i]))))
-    return top
+        b = np.float64(y[i])
+        e = abs(np.float64(x[i]) - b)
+        m = abs(b)
+        short = bits64(fma(half_unit, m, fma(ratio, m, -e)))
+        signs |= bits64(top - e) | (short if m > ZERO else np.int64(0))
+    return signs < 0
 
 
 @kernel
-def _ratio_peak(x, y, n):
-    """Bits of the greatest |x - y| / |y|."""
+def _peaks(x, y, n):
+    """Bits of the greatest |x - y| and |x - y| / |y|."""
+    widest_registers()
     top = np.int64(0)
+    ratio = np.int64(0)
     for i in range(n):
         b = np.float64(y[i])
+        e = abs(np.float64(x[i]) - b)
         m = abs(b)
-        r = bits64(abs(np.float64(x[i]) - b) / m)
-        top = max(top, r if m > ZERO else np.int64(0))
-    return top
+        r = bits64(e / m)
+        top = max(top, bits64(e))
+        ratio = max(ratio, r if m > ZERO else np.int64(0))
+    return top, ratio
+
+
+@exact_kernel
+def _may_exceed(top, ratio, sums):
+    """Whether errors that float32 arithmetic found may be greater ones than those of ``sums``, given as their bits.
+
+    Rounding keeps order, so numbers whose rounded difference is smaller do not hold the greatest.
+    """
+    return float_of(top) >= np.float32(sums[TOP]) or np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]
 
 
 @exact_kernel
@@ -265,10 +322,17 @@ def _sift(x, y, n, base, kept_x, kept_y, places, counts):
 
 @kernel
 def _screened(x, y, n, relative):
-    if relative:
-        return _screen(x, y, n)
-    differing, top = _screen_plainly(x, y, n)
-    return differing, np.int32(0), np.int32(0), top, np.int32(0)
+    """Differing numbers, references above the threshold, differing ones below it, bits of the two greatest errors."""
+    widest_registers()
+    if not relative:
+        differing, top = _screen_plainly(x, y, n)
+        return differing, np.int32(0), np.int32(0), top, np.int32(0)
+    differing, least, top, ratio = _screen(x, y, n)
+    above = np.int32(n)
+    at_zero = np.int32(0)
+    if least <= bits32(_ZERO32):
+        above, at_zero, ratio = _screen_with_zeros(x, y, n)
+    return differing, above, at_zero, top, ratio
 
 
 @exact_kernel
@@ -278,6 +342,7 @@ def add_block(x, y, n, relative, base, kept_x, kept_y, places, sums, counts):
     Without ``relative`` the relative errors are left out. ``kept_x``, ``kept_y`` and ``places`` (int32) are room for
     ``n`` elements.
     """
+    widest_registers()
     differing, above, at_zero, top, ratio = _screened(x, y, n, relative)
     sifted = False
     if top >= _NOT_FINITE32:
@@ -299,15 +364,13 @@ def add_block(x, y, n, relative, base, kept_x, kept_y, places, sums, counts):
         sums[XY] += square
         return
     if relative:
-        _sums(x, y, n, sums)
+        _sums(x, y, n, above < n, sums)
     else:
         _sums_plainly(x, y, n, sums)
-    # Rounding keeps order, so a block whose rounded maximum is smaller cannot hold the greatest difference.
-    if float_of(top) >= np.float32(sums[TOP]):
-        found = float_of(_peak(x, y, n))
-        if found > sums[TOP]:
-            sums[TOP] = found
-            at = _place(x, y, n, found)
+    if _may_exceed(top, ratio, sums) and _any_above(x, y, n, sums[TOP], sums[REL_TOP]):
+        exact_top, exact_ratio = _peaks(x, y, n)
+        if float_of(exact_top) > sums[TOP]:
+            sums[TOP] = float_of(exact_top)
+            at = _place(x, y, n, sums[TOP])
             counts[TOP_AT] = base + (places[at] if sifted else at)
-    if relative and np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]:
-        sums[REL_TOP] = max(sums[REL_TOP], float_of(_ratio_peak(x, y, n)))
+        sums[REL_TOP] = max(sums[REL_TOP], float_of(exact_ratio))

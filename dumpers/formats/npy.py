@@ -61,30 +61,28 @@ class NpyHeader:
         shape: Dimensions.
         fortran: Column-major order.
         offset: Of the first data byte.
+        stored: Type of the elements as they lie in the file.
+        dtype: Dtype name; ``undefined`` for raw bytes, ``string`` for fixed-width text.
+        data_bytes: How many bytes of data the header claims, exactly.
+        impossible: Why NumPy could not hold such a shape, empty if it can.
     """
 
     descr: str
     shape: tuple[int, ...]
     fortran: bool
     offset: int
-
-    @property
-    def dtype(self) -> str:
-        """Dtype name; ``undefined`` for raw bytes, ``string`` for fixed-width text."""
-        return _dtype_name(self.descr)
+    stored: np.dtype[np.generic]
+    dtype: str
+    data_bytes: int
+    impossible: str
 
     @property
     def unknown(self) -> str:
         """Why the data have no type, empty if they have one."""
         if self.dtype != "undefined":
             return ""
-        size = np.dtype(self.descr).itemsize
+        size = self.stored.itemsize
         return f"{ {1: 'one', 2: 'two'}.get(size, size) }-byte data of unknown type"
-
-    @property
-    def data_bytes(self) -> int:
-        """How many bytes of data the header claims, exactly."""
-        return element_count(self.shape) * _item_size(self.descr)
 
     def target(self, dtype: str | None, where: str) -> np.dtype[np.generic]:
         """Returns the dtype of the elements as they are to be understood.
@@ -96,7 +94,7 @@ class NpyHeader:
         Raises:
             DataError: raw data and nobody says what they are, or another dtype than promised.
         """
-        stored = np.dtype(self.descr)
+        stored = self.stored
         if dtype is None or dtype == self.dtype:
             if self.unknown:
                 raise DataError(f"{where}: {self.unknown}; say which, for example dtype bfloat16")
@@ -119,7 +117,7 @@ class NpyHeader:
             DataError: see :meth:`target`.
         """
         target = self.target(dtype, where)
-        stored = np.dtype(self.descr)
+        stored = self.stored
         array = raw.view(stored).reshape(self.shape, order="F" if self.fortran else "C")
         if target != stored and target.itemsize == stored.itemsize:
             array = array.view(target)
@@ -253,7 +251,7 @@ def _as_raw(array: NDArray[np.generic]) -> NDArray[np.generic]:
 
 def _raw(file: FileIO | BinaryIO, header: NpyHeader) -> NDArray[np.generic]:
     """The elements in stored order."""
-    stored, count = np.dtype(header.descr), element_count(header.shape)
+    stored, count = header.stored, element_count(header.shape)
     if count == 0:
         return np.empty(0, stored)
     if header.fortran and header.data_bytes >= _MAPPED:
@@ -291,21 +289,33 @@ def npy_header(read: Callable[[int], bytes], size: int, where: str) -> NpyHeader
     if len(raw) < length:
         raw += read(length - len(raw))
     try:
-        descr, shape, fortran = _parse_header(raw, start[6] == 3)
-        header = NpyHeader(descr, shape, fortran, offset)
-        _check_claim(header, size)
+        header = _parse_header(raw, start[6] == 3, offset)
+        if header.data_bytes > size - offset:
+            raise DataError(
+                f"header claims {header.data_bytes} bytes of data (shape {header.shape}, {header.descr}), "
+                f"the file holds {size - offset}; it is damaged or cut short"
+            )
+        if header.impossible:
+            raise DataError(f"{header.impossible}; the file is damaged")
     except DataError as error:
         raise DataError(f"{where}: {error} (header at byte {begin})") from error
     return header
 
 
-@functools.lru_cache(maxsize=1024)  # the tensors of a dump have few different headers
-def _parse_header(raw: bytes, utf8: bool) -> tuple[str, tuple[int, ...], bool]:
+@functools.lru_cache(maxsize=4096)  # the tensors of a dump have few different headers
+def _parse_header(raw: bytes, utf8: bool, offset: int) -> NpyHeader:
+    descr, shape, fortran = _fields(raw, utf8)
+    stored, name = _type_of(descr)
+    _check_shape(shape)
+    size = element_count(shape) * stored.itemsize
+    return NpyHeader(descr, shape, fortran, offset, stored, name, size, bad_shape(shape))
+
+
+def _fields(raw: bytes, utf8: bool) -> tuple[str, tuple[int, ...], bool]:
     usual = _USUAL.fullmatch(raw)
     if usual:
-        descr = usual[1].decode()
-        _check_type(descr)
-        return descr, tuple(int(dim) for dim in usual[3].split(b",") if dim.strip()), usual[2] == b"True"
+        dims = tuple(int(dim) for dim in usual[3].split(b",") if dim.strip())
+        return usual[1].decode(), dims, usual[2] == b"True"
     text = raw.decode("utf-8" if utf8 else "latin-1", "replace").strip()
     text = re.sub(r"(?<=\d)L\b", "", text)  # Python 2 wrote its long integers like this
     fields = _literal(text)
@@ -316,7 +326,6 @@ def _parse_header(raw: bytes, utf8: bool) -> tuple[str, tuple[int, ...], bool]:
         raise DataError("holds a structured type, not a tensor")
     if not isinstance(shape, tuple) or not all(type(dim) is int for dim in shape) or not isinstance(fortran, bool):
         raise DataError(f"npy header with shape {shape!r:.80} and order {fortran!r:.80}; the file is damaged")
-    _check_type(descr)
     return descr, shape, fortran
 
 
@@ -338,7 +347,8 @@ def _literal(text: str) -> dict[object, object]:
 
 
 @functools.lru_cache(maxsize=256)
-def _check_type(descr: str) -> None:
+def _type_of(descr: str) -> tuple[np.dtype[np.generic], str]:
+    """The type and its name."""
     try:
         dtype = np.dtype(descr) if _TYPE.fullmatch(descr) else None
     except (TypeError, ValueError, SyntaxError) as error:
@@ -349,31 +359,13 @@ def _check_type(descr: str) -> None:
         raise DataError(f"unknown npy type {descr[:60]!r}")
     if dtype.kind not in "biufcVSU" or dtype.itemsize <= 0:
         raise DataError(f"npy type {descr!r} is not that of a tensor")
+    if dtype.kind == "V":
+        return dtype, "undefined"
+    return dtype, "string" if dtype.kind in "SU" else dtype.name
 
 
-@functools.lru_cache(maxsize=256)
-def _item_size(descr: str) -> int:
-    return np.dtype(descr).itemsize
-
-
-def _check_claim(header: NpyHeader, size: int) -> None:
-    if len(header.shape) > _MAX_DIMS or max(header.shape, default=0) >= 1 << 63:
-        raise DataError(f"impossible shape {header.shape!r:.80}; the file is damaged")
-    if min(header.shape, default=0) < 0:
-        raise DataError(f"negative dimension in shape {header.shape!r:.80}; the file is damaged")
-    claimed = header.data_bytes
-    if claimed > size - header.offset:
-        raise DataError(
-            f"header claims {claimed} bytes of data (shape {header.shape}, {header.descr}), "
-            f"the file holds {size - header.offset}; it is damaged or cut short"
-        )
-    if reason := bad_shape(header.shape):
-        raise DataError(f"{reason}; the file is damaged")
-
-
-@functools.lru_cache(maxsize=256)
-def _dtype_name(descr: str) -> str:
-    kind = np.dtype(descr)
-    if kind.kind == "V":
-        return "undefined"
-    return "string" if kind.kind in "SU" else kind.name
+def _check_shape(shape: tuple[int, ...]) -> None:
+    if len(shape) > _MAX_DIMS or max(shape, default=0) >= 1 << 63:
+        raise DataError(f"impossible shape {shape!r:.80}; the file is damaged")
+    if min(shape, default=0) < 0:
+        raise DataError(f"negative dimension in shape {shape!r:.80}; the file is damaged")

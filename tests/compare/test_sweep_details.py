@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compare import second_look, sums, sweep
+from compare import second_look, sums, sweep, units
 from compare.sweep import SweepOptions, compare_dumps
 from compare.table import Comparison, csv_text
 from dumpers.formats.npy import write_npy
@@ -90,7 +90,8 @@ def test_large_pairs_by_several_threads(
 ) -> None:
     monkeypatch.setattr(sums, "CHUNK_BYTES", 512)
     alone = csv_text(compared(dumps, threads=1))
-    monkeypatch.setattr(sweep, "LARGE_BYTES", 0)
+    for bound in ("SMALL_BYTES", "LARGE_BYTES"):
+        monkeypatch.setattr(units, bound, 0)
     asked = []
     whole = sweep.threaded_map
     monkeypatch.setattr(sweep, "threaded_map", lambda count: asked.append(count) or whole(count))
