@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SMALLEST_SHARE: Final = 1.1920929e-07
 """Floor of the two distributions of the Kullback-Leibler divergence (float32 epsilon)."""
 
-_EXACT: Final = 1 << 17
+EXACT: Final = 1 << 14
 """Numbers that are added by ``math.fsum``; of more, pairs of float64 are kept."""
 
 _MOST: Final = 1000
@@ -129,42 +129,38 @@ def _room(width: int) -> tuple[Floats, Floats, NDArray[np.int32]]:
     return np.empty(size), np.empty(size), np.empty(size, np.int32)
 
 
-def exact_total(left: Side, right: Side, number: int, scale: Scale) -> float:
-    """Returns the sum of one side's numbers as if it were taken without rounding, scaled."""
-    factor = 2.0 ** -scale.of(number)
-    return _exact((pair[number] * factor, None) for pair in finite_blocks(left, right))
+def exact_sums(left: Side, right: Side, scale: Scale) -> tuple[float, float, float]:
+    """Returns the sums of both sides and of their products as if they were taken without rounding, scaled.
 
+    Exactly while there are few numbers, else in pairs of float64.
+    """
+    from compare.onepass import exact
 
-def exact_dot(left: Side, right: Side, scale: Scale) -> float:
-    """Returns the sum of products as if it were taken without rounding, scaled."""
     one, two = 2.0**-scale.left, 2.0**-scale.right
-    return _exact((x * one, y * two) for x, y in finite_blocks(left, right))
-
-
-def _exact(blocks: Iterator[tuple[Floats, Floats | None]]) -> float:
-    """Adds values, or products, exactly while there are few of them, else in pairs of float64 (Ogita et al. 2005)."""
-    from compare.onepass.exact import add_products, add_values
-
-    few: list[float] = []
-    pairs = np.zeros(8)
+    few: tuple[list[float], list[float], list[float]] = ([], [], [])
+    fields, unused = np.zeros(exact.FIELDS), np.zeros(INTEGERS, np.int64)
+    rooms = _room(1)
     many = False
-    for x, y in blocks:
-        if not many and len(few) + x.size <= _EXACT:
-            few += _terms(x, y)
+    for left_block, right_block in finite_blocks(left, right):
+        x, y = left_block * one, right_block * two
+        if not many and len(few[0]) + x.size <= EXACT:
+            for terms, more in zip(few, (x.tolist(), y.tolist(), _products(x, y)), strict=True):
+                terms.extend(more)
             continue
         many = True
-        if y is None:
-            add_values(x, pairs)
-        else:
-            add_products(x, y, pairs)
-    return math.fsum([*few, *pairs.tolist()])
+        for start in range(0, x.size, BLOCK):  # a block of complex numbers is twice as long
+            part = slice(start, start + BLOCK)
+            for products in (False, True):
+                exact.add_block(x[part], y[part], x[part].size, products, *rooms, unused, fields)
+    totals = [
+        math.fsum([*terms, *fields[at : at + 2].tolist()])
+        for at, terms in zip((exact.X, exact.Y, exact.XY), few, strict=True)
+    ]
+    return totals[0], totals[1], totals[2]
 
 
-def _terms(x: Floats, y: Floats | None) -> list[float]:
-    """Terms whose exact sum is that of the values or products: a product is its rounding and the rest (Dekker 1971)."""
-    if y is None:
-        terms: list[float] = x.tolist()
-        return terms
+def _products(x: Floats, y: Floats) -> list[float]:
+    """Terms whose exact sum is that of the products: a product is its rounding and the rest (Dekker 1971)."""
     product = x * y
     big_x, big_y = x * 134217729.0, y * 134217729.0  # 2**27 + 1 splits the 53 bits of a float64 in two
     high_x, high_y = big_x - (big_x - x), big_y - (big_y - y)
@@ -180,7 +176,7 @@ def centred(left: Side, right: Side, number: int, scale: Scale) -> tuple[float, 
     """
     factor = 2.0 ** -scale.of(number)
     count = sum(x.size for x, _ in finite_blocks(left, right))
-    mean = float(Fraction(exact_total(left, right, number, scale)) / count)
+    mean = float(Fraction(exact_sums(left, right, scale)[number]) / count)
     first = second = 0.0
     for pair in finite_blocks(left, right):
         away = pair[number] * factor - mean

@@ -11,6 +11,7 @@ import math
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
@@ -188,25 +189,46 @@ def accumulate(left: Side, right: Side, run: Run = map, *, relative: bool = True
     if sums.finite:
         within = math.isfinite(sums.relative) or math.isinf(sums.relative_largest)
         sums.relative_mean = sums.relative / sums.finite if within else careful.mean_relative(left, right, sums.finite)
-        _refine(left, right, sums, floats[SX], floats[SY])
+        _refine(left, right, sums, floats[SX], floats[SY], run)
     return sums
 
 
-def _refine(left: Side, right: Side, sums: Sums, total_x: float, total_y: float) -> None:
+def _refine(left: Side, right: Side, sums: Sums, total_x: float, total_y: float, run: Run) -> None:
     """Takes again what cancelled, and fills in the moments."""
     n = sums.finite
     limit = min(_CANCELS, 0.01 / math.sqrt(n))
     same = sums.differing == 0 and left.dtype == right.dtype
-    if abs(total_x) < limit * math.sqrt(n * sums.left_square):
-        total_x = careful.exact_total(left, right, 0, sums.scale)
+    cancelled = (
+        abs(total_x) < limit * math.sqrt(n * sums.left_square),
+        abs(total_y) < limit * math.sqrt(n * sums.right_square),
+        abs(sums.dot) < limit * math.sqrt(sums.left_square) * math.sqrt(sums.right_square),
+    )
+    if any(cancelled):
+        exact = _exact_sums(left, right, sums.scale, cancelled, run)
+        total_x = exact[0] if cancelled[0] else total_x
+        total_y = exact[1] if cancelled[1] else total_y
+        sums.dot = exact[2] if cancelled[2] else sums.dot
     if same:
         total_y = total_x
-    elif abs(total_y) < limit * math.sqrt(n * sums.right_square):
-        total_y = careful.exact_total(left, right, 1, sums.scale)
-    if abs(sums.dot) < limit * math.sqrt(sums.left_square) * math.sqrt(sums.right_square):
-        sums.dot = careful.exact_dot(left, right, sums.scale)
     sums.left = _moments(left, right, 0, total_x, sums)
     sums.right = sums.left if same else _moments(left, right, 1, total_y, sums)
+
+
+def _exact_sums(
+    left: Side, right: Side, scale: careful.Scale, wanted: tuple[bool, bool, bool], run: Run
+) -> tuple[float, ...]:
+    """Those wanted of the two totals and the dot product as if without rounding; by kernels where these can."""
+    if scale != careful.PLAIN or left.code is None or right.code is None or left.count <= careful.EXACT:
+        return careful.exact_sums(left, right, scale)
+    from compare.onepass import drive, exact
+
+    found = [0.0] * exact.FIELDS
+    tasks = [drive.EXACT] * (wanted[0] or wanted[1]) + [drive.EXACT_PRODUCTS] * wanted[2]
+    for task in tasks:
+        start, chunks = np.zeros(exact.FIELDS), _chunks(left, right)
+        parts = [part.tolist() for part in run(partial(_task, left, right, task, start), chunks)]
+        found = [total + math.fsum(column) for total, column in zip(found, zip(*parts, strict=True), strict=True)]
+    return tuple(found[at] + found[at + 1] for at in (exact.X, exact.Y, exact.XY))
 
 
 def _moments(left: Side, right: Side, number: int, total: float, sums: Sums) -> Moments:
@@ -249,22 +271,23 @@ def divergence(left: Side, right: Side, run: Run = map) -> float:
 
     chunks = _chunks(left, right)
     ranges = np.array([math.inf, -math.inf, math.inf, -math.inf, 0, 0, 0])
-    for part in run(lambda chunk: _divergence_chunk(left, right, drive.RANGE, chunk, ranges), chunks):
+    for part in run(partial(_task, left, right, drive.RANGE, ranges), chunks):
         ranges[[0, 2]] = np.minimum(ranges[[0, 2]], part[[0, 2]])
         ranges[[1, 3]] = np.maximum(ranges[[1, 3]], part[[1, 3]])
     low_x, high_x, low_y, high_y = ranges[: shares.P].tolist()
     if any(span != 0 and not _TINY < span < math.inf for span in (high_x - low_x, high_y - low_y)):
         return careful.divergence(left, right)
     total = np.zeros(shares.FIELDS)
-    for part in run(lambda chunk: _divergence_chunk(left, right, drive.SHARE, chunk, ranges), chunks):
+    for part in run(partial(_task, left, right, drive.SHARE, ranges), chunks):
         total += part
     return careful.divergence_of(float(total[shares.P]), float(total[shares.Q]), float(total[shares.CROSS]))
 
 
-def _divergence_chunk(left: Side, right: Side, task: int, chunk: tuple[int, int], ranges: Floats) -> Floats:
+def _task(left: Side, right: Side, task: int, start: Floats, chunk: tuple[int, int]) -> Floats:
+    """Sweeps a chunk for a task of :func:`compare.onepass.drive.sweep_double`; returns the fields, which begin so."""
     from compare.onepass import drive
 
-    fields, unused = ranges.copy(), np.zeros(INTEGERS, np.int64)
+    fields, unused = start.copy(), np.zeros(INTEGERS, np.int64)
     status = drive.sweep_double(left.spec, right.spec, task, *chunk, *_rooms.of("double"), fields, unused)
     if status != drive.DONE:
         raise (left if status == drive.LEFT_SHORT else right).cut_short()

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass import double, integers, shares, single
+from compare.onepass import double, exact, integers, shares, single
 from compare.onepass.decode import FLOAT32, FLOAT64, to_double, to_integer, to_single
 from compare.onepass.native import exact_kernel, fetch
 
@@ -65,9 +65,12 @@ def sweep_single(left, right, relative, begin, end, raw_x, raw_y, room_x, room_y
 
 
 ADD: Final = 0
-"""Tasks of :func:`sweep_double`: the sums; the ranges and the shares of the Kullback-Leibler divergence."""
+"""Tasks of :func:`sweep_double`: the sums; the ranges and the shares of the Kullback-Leibler divergence; totals and
+products as if without rounding."""
 RANGE: Final = 1
 SHARE: Final = 2
+EXACT: Final = 3
+EXACT_PRODUCTS: Final = 4
 
 
 @exact_kernel
@@ -76,7 +79,8 @@ def sweep_double(
 ):
     """Adds elements as float64; ``room`` is float32, the other room float64. See :func:`sweep_single`.
 
-    For the tasks RANGE and SHARE ``sums`` are the fields of :mod:`compare.onepass.shares`.
+    For the tasks RANGE and SHARE ``sums`` are the fields of :mod:`compare.onepass.shares`, for the exact ones those of
+    :mod:`compare.onepass.exact`.
     """
     fd_x, address_x, offset_x, size_x, code_x, table_x = left
     fd_y, address_y, offset_y, size_y, code_y, table_y = right
@@ -103,6 +107,8 @@ def sweep_double(
                 to_double(code_y, table_y, bytes_y, n, room, room_y)
             if task == ADD:
                 double.add_block(x, y, n, 1, start + at, kept_x, kept_y, places, sums, counts)
+            elif task >= EXACT:
+                exact.add_block(x, y, n, task == EXACT_PRODUCTS, kept_x, kept_y, places, counts, sums)
             else:
                 shares.add_block(x, y, n, task == RANGE, kept_x, kept_y, places, counts, sums)
     return DONE

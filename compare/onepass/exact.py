@@ -4,45 +4,83 @@ from __future__ import annotations
 
 from typing import Final
 
-from compare.onepass.native import exact_kernel
+import numpy as np
 
-_SPLIT: Final = 134217729.0
-"""2**27 + 1."""
+from compare.onepass.double import sift
+from compare.onepass.native import bits64, exact_kernel, fma, kernel, widest_registers
 
-_CHAINS: Final = 4
-"""Independent sums, so that the processor need not wait for the last addition."""
+X: Final = 0
+"""Where the sum of the left numbers stands, its rounding errors one further; Y of the right ones, XY of products."""
+Y: Final = 2
+XY: Final = 4
+FIELDS: Final = 6
+
+_NOT_FINITE64: Final = np.int64(0x7FF0000000000000)
+
+
+@kernel
+def _top(x, n):
+    """Bits of the greatest absolute value."""
+    widest_registers()
+    top = np.int64(0)
+    for i in range(n):
+        top = max(top, bits64(abs(x[i])))
+    return top
 
 
 @exact_kernel
-def add_values(x, pairs):
-    """Adds an array (float64, of n) to four pairs (float64, of 8): high parts first, then low parts."""
-    for i in range(x.size):
-        lane = i % _CHAINS
-        a = pairs[lane]
-        b = x[i]
-        total = a + b
-        back = total - a
-        pairs[lane] = total
-        pairs[lane + _CHAINS] += (a - (total - back)) + (b - back)
+def _fold(high, low, n, at, fields):
+    """Adds ``n`` numbers with their errors: each half to the other, until one is left, so nothing waits for a sum."""
+    widest_registers()
+    while n > 1:
+        half = n // 2
+        n -= half
+        a = high[:half]
+        b = high[n : n + half]
+        errors = low[:half]
+        more = low[n : n + half]
+        for i in range(half):
+            total = a[i] + b[i]
+            back = total - a[i]
+            errors[i] += ((a[i] - (total - back)) + (b[i] - back)) + more[i]
+            a[i] = total
+    total = fields[at] + high[0]
+    back = total - fields[at]
+    fields[at + 1] += ((fields[at] - (total - back)) + (high[0] - back)) + low[0]
+    fields[at] = total
 
 
 @exact_kernel
-def add_products(x, y, pairs):
-    """Adds the products of two arrays; the rounding error of a product is exact by Dekker's splitting."""
-    for i in range(x.size):
-        lane = i % _CHAINS
-        a = x[i]
-        b = y[i]
-        product = a * b
-        big_a = _SPLIT * a
-        big_b = _SPLIT * b
-        high_a = big_a - (big_a - a)
-        high_b = big_b - (big_b - b)
-        low_a = a - high_a
-        low_b = b - high_b
-        rest = low_a * low_b - (((product - high_a * high_b) - low_a * high_b) - high_a * low_b)
-        before = pairs[lane]
-        total = before + product
-        back = total - before
-        pairs[lane] = total
-        pairs[lane + _CHAINS] += ((before - (total - back)) + (product - back)) + rest
+def add_block(x, y, n, products, kept_x, kept_y, places, unused, fields):
+    """Adds the numbers that are finite on both sides, or their products, all float64.
+
+    Args:
+        x, y, n: The numbers; the squares of no number may leave the range of float64.
+        products: Whether the products are added.
+        kept_x, kept_y, places: Room as of :func:`compare.onepass.double.sift`.
+        unused: Counts as of :mod:`compare.onepass.state` that nobody reads.
+        fields: The sums, float64 of FIELDS.
+    """
+    widest_registers()
+    if max(_top(x, n), _top(y, n)) >= _NOT_FINITE64:
+        n = sift(x, y, n, 1, 0, kept_x, kept_y, places, unused)
+        x = kept_x
+        y = kept_y
+    if n == 0:
+        return
+    high = np.empty(n)
+    low = np.zeros(n)
+    if products:
+        for i in range(n):
+            product = x[i] * y[i]
+            high[i] = product
+            low[i] = fma(x[i], y[i], -product)
+        _fold(high, low, n, XY, fields)
+        return
+    for i in range(n):
+        high[i] = x[i]
+    _fold(high, low, n, X, fields)
+    low[:] = 0.0
+    for i in range(n):
+        high[i] = y[i]
+    _fold(high, low, n, Y, fields)

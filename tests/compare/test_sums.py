@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from fractions import Fraction
@@ -174,9 +175,14 @@ def test_exact_sums_of_many_numbers() -> None:
     y = rng.standard_normal(x.size)
     left, right = Side.of_array(x), Side.of_array(y)
     total = sum(map(Fraction, x.tolist()), Fraction())
-    assert careful.exact_total(left, right, 0, careful.PLAIN) == pytest.approx(float(total), rel=1e-12)
     dot = sum((Fraction(a) * Fraction(b) for a, b in zip(x.tolist(), y.tolist(), strict=True)), Fraction())
-    assert careful.exact_dot(left, right, careful.PLAIN) == pytest.approx(float(dot), rel=1e-14)
+    for found in (
+        careful.exact_sums(left, right, careful.PLAIN),
+        sums._exact_sums(left, right, careful.PLAIN, (True, True, True), map),
+    ):
+        assert found[0] == pytest.approx(float(total), rel=1e-12)
+        assert found[1] == pytest.approx(math.fsum(y), rel=1e-15)
+        assert found[2] == pytest.approx(float(dot), rel=1e-14)
 
 
 @pytest.mark.parametrize("size", [3, 70_000])
