@@ -67,6 +67,9 @@ Run = Callable[[Callable[[tuple[int, int]], Any], Iterable[tuple[int, int]]], It
 _NOTHING: Final = (np.zeros(FLOATS), np.array([-(at in (FIRST_MISMATCH, TOP_AT)) for at in range(INTEGERS)], np.int64))
 """Sums of nothing: positions are -1."""
 
+_WATCHED: Final = 1 << 22
+"""Bytes between two calls of a side's ``watch``: threads wait for each other at every call of Python."""
+
 _SAFE: Final = (1e-140, 1e140)
 _TINY: Final = 1e-300
 """A range below has no inverse that float64 can hold."""
@@ -288,7 +291,7 @@ def _task(left: Side, right: Side, task: int, start: Floats, chunk: tuple[int, i
     from compare.onepass import drive
 
     fields, unused = start.copy(), np.zeros(INTEGERS, np.int64)
-    status = drive.sweep_double(left.spec, right.spec, task, *chunk, *_rooms.of("double"), fields, unused)
+    status = drive.sweep_double(left.spec, right.spec, task, *chunk, *_rooms.of("double", drive.RAW), fields, unused)
     if status != drive.DONE:
         raise (left if status == drive.LEFT_SHORT else right).cut_short()
     return fields
@@ -321,13 +324,14 @@ class _Rooms(threading.local):
     """Buffers of one thread; a kernel is never called with those of another."""
 
     def __init__(self) -> None:
-        self._rooms: dict[str, tuple[Any, ...]] = {}
+        self._rooms: dict[tuple[str, int], tuple[Any, ...]] = {}
 
-    def of(self, numbers: str) -> tuple[Any, ...]:
-        if numbers not in self._rooms:
-            from compare.onepass.drive import RAW, STEP
+    def of(self, numbers: str, block_bytes: int) -> tuple[Any, ...]:
+        """Returns what :mod:`compare.onepass.drive` needs to sweep these numbers in blocks of so many bytes."""
+        if (numbers, block_bytes) not in self._rooms:
+            from compare.onepass.drive import STEP
 
-            raw = (_aligned(RAW, np.uint8), _aligned(RAW, np.uint8))
+            raw = (_aligned(block_bytes, np.uint8), _aligned(block_bytes, np.uint8))
             if numbers == "single":
                 made = (*raw, *(_aligned(STEP, np.float32) for _ in range(4)), _aligned(STEP, np.int32))
             elif numbers == "double":
@@ -337,8 +341,8 @@ class _Rooms(threading.local):
                 integers = (_aligned(STEP, np.int64), _aligned(STEP, np.int64))
                 doubles = (_aligned(STEP, np.float64), _aligned(STEP, np.float64))
                 made = (*raw, *integers, *doubles, _aligned(STEP, np.int32))
-            self._rooms[numbers] = made
-        return self._rooms[numbers]
+            self._rooms[numbers, block_bytes] = made
+        return self._rooms[numbers, block_bytes]
 
 
 _rooms = _Rooms()
@@ -358,26 +362,26 @@ def _chunk(left: Side, right: Side, chunk: tuple[int, int], relative: bool) -> S
     if not (left.watch or right.watch):
         _add(left, right, begin, end, state, relative)
         return state
-    from compare.onepass.drive import RAW
-
-    step = RAW // max(left.dtype.itemsize, right.dtype.itemsize)  # as the kernel takes them, so sums stay the same
+    step = _WATCHED // max(left.dtype.itemsize, right.dtype.itemsize)  # whole steps of a kernel: sums stay the same
     for start in range(begin, end, step):
         stop = min(start + step, end)
-        rooms = _add(left, right, start, stop, state, relative)
+        rooms = _add(left, right, start, stop, state, relative, _WATCHED)
         for side, room in zip((left, right), rooms, strict=False):
             if side.watch:
                 side.watch(room[: (stop - start) * side.dtype.itemsize].data)
     return state
 
 
-def _add(left: Side, right: Side, begin: int, end: int, state: State, relative: bool) -> tuple[Any, ...]:
-    """Adds a range of elements; returns the buffers, of which the first two hold its last block."""
+def _add(
+    left: Side, right: Side, begin: int, end: int, state: State, relative: bool, block_bytes: int = 0
+) -> tuple[Any, ...]:
+    """Adds a range of elements in blocks of so many bytes; returns the buffers, the first two with its last block."""
     from compare.onepass import drive
 
     if left.code is None or right.code is None:
         raise TypeError("no kernel for these elements")
     numbers = numbers_of(left.code, right.code)
-    rooms = _rooms.of(numbers)
+    rooms = _rooms.of(numbers, block_bytes or drive.RAW)
     one, two = left.spec, right.spec
     if numbers == "single":
         status = drive.sweep_single(one, two, relative, begin, end, *rooms, *state)

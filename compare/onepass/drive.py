@@ -29,7 +29,7 @@ def sweep_single(left, right, relative, begin, end, raw_x, raw_y, room_x, room_y
         left, right: File descriptor, address, offset of element 0, element size, type code, table of 256 values.
         relative: Whether the relative errors are wanted.
         begin, end: Elements.
-        raw_x, raw_y: Bytes, RAW of them.
+        raw_x, raw_y: Bytes, RAW of them or a multiple; the last so many bytes that were read stay there.
         room_x, room_y, kept_x, kept_y: float32, STEP of them.
         places: int32, STEP of them.
         sums, counts: See :mod:`compare.onepass.state`.
@@ -40,16 +40,20 @@ def sweep_single(left, right, relative, begin, end, raw_x, raw_y, room_x, room_y
     fd_x, address_x, offset_x, size_x, code_x, table_x = left
     fd_y, address_y, offset_y, size_y, code_y, table_y = right
     block = RAW // max(size_x, size_y)
+    held = raw_x.size // max(size_x, size_y)
     for start in range(begin, end, block):
         count = min(block, end - start)
-        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+        place = (start - begin) % held
+        block_x = raw_x[place * size_x : (place + count) * size_x]
+        block_y = raw_y[place * size_y : (place + count) * size_y]
+        if fetch(fd_x, address_x, offset_x + start * size_x, block_x.size, block_x) != block_x.size:
             return LEFT_SHORT
-        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+        if fetch(fd_y, address_y, offset_y + start * size_y, block_y.size, block_y) != block_y.size:
             return RIGHT_SHORT
         for at in range(0, count, STEP):
             n = min(STEP, count - at)
-            bytes_x = raw_x[at * size_x : (at + n) * size_x]
-            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            bytes_x = block_x[at * size_x : (at + n) * size_x]
+            bytes_y = block_y[at * size_y : (at + n) * size_y]
             x = room_x
             y = room_y
             if code_x == FLOAT32:
@@ -85,16 +89,20 @@ def sweep_double(
     fd_x, address_x, offset_x, size_x, code_x, table_x = left
     fd_y, address_y, offset_y, size_y, code_y, table_y = right
     block = RAW // max(size_x, size_y)
+    held = raw_x.size // max(size_x, size_y)
     for start in range(begin, end, block):
         count = min(block, end - start)
-        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+        place = (start - begin) % held
+        block_x = raw_x[place * size_x : (place + count) * size_x]
+        block_y = raw_y[place * size_y : (place + count) * size_y]
+        if fetch(fd_x, address_x, offset_x + start * size_x, block_x.size, block_x) != block_x.size:
             return LEFT_SHORT
-        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+        if fetch(fd_y, address_y, offset_y + start * size_y, block_y.size, block_y) != block_y.size:
             return RIGHT_SHORT
         for at in range(0, count, STEP):
             n = min(STEP, count - at)
-            bytes_x = raw_x[at * size_x : (at + n) * size_x]
-            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            bytes_x = block_x[at * size_x : (at + n) * size_x]
+            bytes_y = block_y[at * size_y : (at + n) * size_y]
             x = room_x
             y = room_y
             if code_x == FLOAT64:
@@ -136,16 +144,20 @@ def sweep_integer(
     fd_x, address_x, offset_x, size_x, code_x, _ = left
     fd_y, address_y, offset_y, size_y, code_y, _ = right
     block = RAW // max(size_x, size_y)
+    held = raw_x.size // max(size_x, size_y)
     for start in range(begin, end, block):
         count = min(block, end - start)
-        if fetch(fd_x, address_x, offset_x + start * size_x, count * size_x, raw_x) != count * size_x:
+        place = (start - begin) % held
+        block_x = raw_x[place * size_x : (place + count) * size_x]
+        block_y = raw_y[place * size_y : (place + count) * size_y]
+        if fetch(fd_x, address_x, offset_x + start * size_x, block_x.size, block_x) != block_x.size:
             return LEFT_SHORT
-        if fetch(fd_y, address_y, offset_y + start * size_y, count * size_y, raw_y) != count * size_y:
+        if fetch(fd_y, address_y, offset_y + start * size_y, block_y.size, block_y) != block_y.size:
             return RIGHT_SHORT
         for at in range(0, count, STEP):
             n = min(STEP, count - at)
-            bytes_x = raw_x[at * size_x : (at + n) * size_x]
-            bytes_y = raw_y[at * size_y : (at + n) * size_y]
+            bytes_x = block_x[at * size_x : (at + n) * size_x]
+            bytes_y = block_y[at * size_y : (at + n) * size_y]
             x = room_x
             y = room_y
             if size_x == 8:
