@@ -29,10 +29,10 @@ class Side:
         count: Number of elements.
         code: How a kernel decodes them, None if it cannot.
         spec: What a kernel needs: descriptor, address, offset, element size, code, table.
-        watch: Called with the bytes of each block that a sweep has read; None where nobody wants them.
+        checksum: Takes the checksum of what a sweep reads; None where nobody wants it.
     """
 
-    __slots__ = ("_array", "_file", "code", "count", "dtype", "spec", "watch")
+    __slots__ = ("_array", "_file", "checksum", "code", "count", "dtype", "spec")
 
     def __init__(
         self, dtype: np.dtype[np.generic], count: int, array: Array | None = None, file: TensorFile | None = None
@@ -42,7 +42,7 @@ class Side:
         self.code = code_of(dtype)
         self._array = array
         self._file = file
-        self.watch = file.watch if file is not None else None
+        self.checksum = file.checksum if file is not None else None
         fd, address, offset = (-1, array.ctypes.data, 0) if array is not None else (-1, 0, 0)
         if file is not None:
             fd, offset = file.fd, file.offset

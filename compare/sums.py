@@ -67,8 +67,8 @@ Run = Callable[[Callable[[tuple[int, int]], Any], Iterable[tuple[int, int]]], It
 _NOTHING: Final = (np.zeros(FLOATS), np.array([-(at in (FIRST_MISMATCH, TOP_AT)) for at in range(INTEGERS)], np.int64))
 """Sums of nothing: positions are -1."""
 
-_WATCHED: Final = 1 << 22
-"""Bytes between two calls of a side's ``watch``: threads wait for each other at every call of Python."""
+_CHECKED: Final = 1 << 22
+"""Bytes between two calls of a side's checksum where Python takes it: threads wait for each other at every call."""
 
 _SAFE: Final = (1e-140, 1e140)
 _TINY: Final = 1e-300
@@ -250,8 +250,8 @@ def _sweep(left: Side, right: Side, run: Run, relative: bool) -> State:
     if left.count * max(left.dtype.itemsize, right.dtype.itemsize) <= CHUNK_BYTES:
         return _chunk(left, right, (0, left.count), relative)
     total = empty_state()
-    if left.watch or right.watch:
-        run = map  # who watches sees the blocks in order
+    if left.checksum or right.checksum:
+        run = map  # in order
     for state in run(lambda chunk: _chunk(left, right, chunk, relative), _chunks(left, right)):
         _merge(total, state)
     return total
@@ -359,17 +359,36 @@ def _aligned(count: int, dtype: type[np.generic]) -> NDArray[np.generic]:
 def _chunk(left: Side, right: Side, chunk: tuple[int, int], relative: bool) -> State:
     state = empty_state()
     begin, end = chunk
-    if not (left.watch or right.watch):
+    if not (left.checksum or right.checksum):
         _add(left, right, begin, end, state, relative)
-        return state
-    step = _WATCHED // max(left.dtype.itemsize, right.dtype.itemsize)  # whole steps of a kernel: sums stay the same
-    for start in range(begin, end, step):
-        stop = min(start + step, end)
-        rooms = _add(left, right, start, stop, state, relative, _WATCHED)
-        for side, room in zip((left, right), rooms, strict=False):
-            if side.watch:
-                side.watch(room[: (stop - start) * side.dtype.itemsize].data)
+    elif not _add_with_checksums(left, right, begin, end, state, relative):
+        step = _CHECKED // max(left.dtype.itemsize, right.dtype.itemsize)  # whole steps of a kernel: sums stay the same
+        for start in range(begin, end, step):
+            stop = min(start + step, end)
+            rooms = _add(left, right, start, stop, state, relative, _CHECKED)
+            for side, room in zip((left, right), rooms, strict=False):
+                if side.checksum:
+                    side.checksum.add(room[: (stop - start) * side.dtype.itemsize].data)
     return state
+
+
+def _add_with_checksums(left: Side, right: Side, begin: int, end: int, state: State, relative: bool) -> bool:
+    """Adds a range of elements and takes both checksums in one compiled call; False where that cannot be done."""
+    from compare.onepass import checksum, drive
+
+    if left.code is None or right.code is None or left.checksum is None or right.checksum is None:
+        return False
+    if not checksum.HARDWARE or numbers_of(left.code, right.code) != "single":
+        return False
+    takers = (left.checksum, right.checksum)
+    values = np.array([taker.value ^ checksum.INVERSE for taker in takers], np.uint64)
+    rooms = _rooms.of("single", drive.RAW)
+    status = checksum.sweep_single(left.spec, right.spec, relative, begin, end, *rooms, *state, values)
+    if status != drive.DONE:
+        raise (left if status == drive.LEFT_SHORT else right).cut_short()
+    for side, taker, value in zip((left, right), takers, values.tolist(), strict=True):
+        taker.went_on(value ^ checksum.INVERSE, (end - begin) * side.dtype.itemsize)
+    return True
 
 
 def _add(

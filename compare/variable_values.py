@@ -18,7 +18,7 @@ from compare.metrics import compare_arrays, compare_sources
 from compare.variable_row import judged
 from dumpers.errors import DataError
 from dumpers.formats.bundle_sources import BundleSource, StringSource
-from dumpers.formats.crc32c import crc32c, masked
+from dumpers.formats.crc32c import RunningChecksum, crc32c, masked
 from dumpers.formats.raw import read_into
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Values:
         return judged(row, compare_arrays(*arrays, with_divergence=False, with_relative=False))
 
     def _in_place(self, row: VariableRow, left: BundleSource, right: BundleSource) -> VariableRow:
-        sides = (_Watched(left, self.check), _Watched(right, self.check))
+        sides = (_Verified(left, self.check), _Verified(right, self.check))
         figures, errors = None, []
         try:
             figures = compare_sources(*sides, with_divergence=False, with_relative=False)
@@ -120,14 +120,13 @@ class Values:
         return census.figures() if masked(crc) == left.checksum else None
 
 
-class _Watched:
+class _Verified:
     """A variable whose checksum is taken while its blocks are compared."""
 
     def __init__(self, source: BundleSource, check: Callable[[], None]) -> None:
         self._source = source
-        self._check = check
-        self._crc = self._seen = 0
-        self._verified = False
+        self._checksum = RunningChecksum(check)
+        self._loaded = False
 
     @property
     def path(self) -> Path:
@@ -138,19 +137,14 @@ class _Watched:
         """Opens the tensor in place, as comparisons ask for it."""
         file = self._source.in_place()
         if file is not None:
-            file.watch = self._see
+            file.checksum = self._checksum
         return file
 
     def load(self) -> NDArray[np.generic]:
         """Loads it, which verifies its checksum."""
         array = self._source.load()
-        self._verified = True
+        self._loaded = True
         return array
-
-    def _see(self, block: memoryview) -> None:
-        self._check()
-        self._crc = crc32c(block, self._crc)
-        self._seen += block.nbytes
 
     def verify(self) -> None:
         """Holds the checksum against the stored one; bytes that no sweep has shown are read for it.
@@ -158,10 +152,10 @@ class _Watched:
         Raises:
             DataError: the variable is damaged.
         """
-        if self._verified:
+        if self._loaded:
             return
-        if self._seen == self._source.size:
-            self._source.check(self._crc)
+        if self._checksum.seen == self._source.size:
+            self._source.check(self._checksum.value)
         else:
             self._source.verify()
 

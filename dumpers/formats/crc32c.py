@@ -7,6 +7,8 @@ where there is none. Long data are worked off without the interpreter's lock.
 from __future__ import annotations
 
 import mmap
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from crc32c import crc32c as _crc32c
@@ -24,6 +26,33 @@ def crc32c(data: Buffer, value: int = 0) -> int:
         value: Checksum of what came before.
     """
     return int(_crc32c(data, value))
+
+
+@dataclass(slots=True)
+class RunningChecksum:
+    """Takes the checksum of bytes that somebody else reads from first to last.
+
+    Attributes:
+        check: Called now and then; raises to end the reading.
+        value: Checksum so far.
+        seen: Bytes so far.
+    """
+
+    check: Callable[[], None]
+    value: int = 0
+    seen: int = 0
+
+    def add(self, block: memoryview) -> None:
+        """Takes the next bytes."""
+        self.check()
+        self.value = crc32c(block, self.value)
+        self.seen += block.nbytes
+
+    def went_on(self, value: int, size: int) -> None:
+        """Takes what somebody else made of the checksum by the next ``size`` bytes."""
+        self.check()
+        self.value = value
+        self.seen += size
 
 
 def masked(crc: int) -> int:

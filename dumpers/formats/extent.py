@@ -13,6 +13,7 @@ import numpy as np
 from dumpers.formats.raw import element_count
 
 if TYPE_CHECKING:
+    from dumpers.formats.crc32c import RunningChecksum
     from dumpers.records import TensorSource
 
 
@@ -26,8 +27,8 @@ class TensorFile:
         dtype: Of the elements, in this machine's byte order.
         shape: Of the tensor.
         where: The file's path, for messages.
-        watch: Called with the bytes of each block of a sweep, in order, while they are in the processor's cache; for
-            checksums. It may raise, to end the sweep. Does not see what is read beside a sweep.
+        checksum: Takes the checksum of what a sweep of the whole tensor reads; None where nobody wants it. Does not see
+            what is read beside a sweep.
         count: Number of elements.
     """
 
@@ -36,7 +37,7 @@ class TensorFile:
     dtype: np.dtype[np.generic]
     shape: tuple[int, ...]
     where: str = ""
-    watch: Callable[[memoryview], None] | None = None
+    checksum: RunningChecksum | None = None
     count: int = field(init=False)
 
     def __post_init__(self) -> None:

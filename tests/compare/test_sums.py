@@ -15,8 +15,10 @@ import pytest
 
 from compare import careful, sums
 from compare.metrics import compare_arrays, compare_sources
+from compare.onepass import checksum
 from compare.sides import Side
 from dumpers.errors import DataError
+from dumpers.formats.crc32c import RunningChecksum, crc32c
 from dumpers.formats.extent import TensorFile, open_tensor
 from dumpers.formats.npy import NpySource, write_npy
 from dumpers.formats.raw import RawSource
@@ -233,3 +235,36 @@ def test_file_that_shrinks_is_an_error(tmp_path: Path) -> None:
             sums.accumulate(Side.of_file(left), Side.of_file(right))
         with pytest.raises(DataError, match="became shorter"):
             list(careful.finite_blocks(Side.of_file(left), Side.of_file(right)))
+
+
+@pytest.mark.parametrize("hardware", [True, False])
+@pytest.mark.parametrize(
+    ("left_type", "right_type"),
+    [("float32", "float32"), ("float16", "float32"), ("bool", "bool"), ("float64", "float64"), ("int64", "int32")],
+)
+@pytest.mark.parametrize("size", [1, 5, 70_001])
+def test_checksums_are_those_of_the_bytes_and_change_no_sum(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hardware: bool, left_type: str, right_type: str, size: int
+) -> None:
+    if hardware and not checksum.HARDWARE:
+        pytest.skip("this processor has no instruction that the kernel knows")
+    monkeypatch.setattr(checksum, "HARDWARE", hardware)
+    rng = np.random.default_rng(size)
+    arrays = [(rng.standard_normal(size) * 9).astype(DTYPES[name]) for name in (left_type, right_type)]
+    sources = []
+    for number, array in enumerate(arrays):
+        write_npy(tmp_path / f"{number}.npy", array)
+        sources.append(NpySource(tmp_path / f"{number}.npy"))
+    calls: list[int] = []
+    for chunk_bytes in (sums.CHUNK_BYTES, 1 << 16):  # of many chunks each goes on where the last one ended
+        monkeypatch.setattr(sums, "CHUNK_BYTES", chunk_bytes)
+        alone = sums.accumulate(*map(Side.of_array, arrays))
+        with open_tensor(sources[0]) as left, open_tensor(sources[1]) as right:
+            for file in (left, right):
+                file.checksum = RunningChecksum(lambda: calls.append(1))
+            assert sums._sweep(Side.of_file(left), Side.of_file(right), map, True)[0].size
+            for file, array in zip((left, right), arrays, strict=True):
+                assert (file.checksum.value, file.checksum.seen) == (crc32c(array.tobytes()), array.nbytes)
+                file.checksum = RunningChecksum(lambda: calls.append(1))
+            assert sums.accumulate(Side.of_file(left), Side.of_file(right)) == alone
+    assert calls
