@@ -101,7 +101,7 @@ def magnitudes(left: Side, right: Side) -> tuple[float, float]:
 def scale_for(sizes: tuple[float, float], largest: float) -> Scale:
     """Returns the scale for two sides with these greatest values and greatest difference (inf if it overflowed)."""
     left, right = (_exponent(size) for size in sizes)
-    half = int(max(sizes) >= 2.0**1022)
+    half = int(math.isinf(largest))  # only then: halving takes a bit from differences of subnormal numbers
     return Scale(left, right, half, _exponent(largest) if math.isfinite(largest) else max(left, right))
 
 

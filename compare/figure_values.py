@@ -120,11 +120,16 @@ def pattern(values: Values, sums: Sums) -> str:
 
 
 def _factor_text(sums: Sums) -> str:
+    """Names the factor, with the greater side as the multiple; empty where it is beyond float64."""
     shift = sums.scale.right - sums.scale.left
-    factor = math.ldexp(sums.dot / sums.left_square, shift)
+    factor = _ldexp(sums.dot / sums.left_square, shift)
+    if not math.isfinite(factor):
+        return ""
     if abs(factor) >= 1:
         return f"scaled by {factor:.6g} (right = {factor:.6g} x left)"
-    factor = math.ldexp(sums.dot / sums.right_square, -shift)
+    factor = _ldexp(sums.dot / sums.right_square, -shift)
+    if not factor or not math.isfinite(factor):
+        return ""
     return f"scaled by {factor:.6g} (left = {factor:.6g} x right)"
 
 

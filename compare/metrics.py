@@ -5,8 +5,8 @@ Rules, the same for every figure:
 * Sums are float64, over the elements that are finite on both sides; NaN and infinities are counted beside.
 * A figure that does not exist is None with a reason, never ``nan`` and never 0 (R1).
 * Equal means: NaN where the other side has NaN, the same infinity, +0 equal to -0 (R5). It is not a closeness.
-* Integers differ exactly, however large. Complex numbers count as one element with two numbers. Strings are compared
-  by bytes and have no figures but the number of differing elements.
+* Integers differ exactly, however large; against floats they count as their nearest float64. Complex numbers count as
+  one element with two numbers. Strings are compared by bytes and have no figures but the number of differing elements.
 * The cosine of a single element (all dimensions 1) says nothing but the sign, so it is undefined ("scalar"); the other
   figures of a scalar exist. A 1.000000 there would hide a wrong loss.
 * The cosine of a zero vector is undefined with the zero side named. Two zero vectors are equal.

@@ -76,7 +76,10 @@ class Side:
         raw = np.empty(size, np.uint8)
         room, done = raw.data, 0
         while done < size:
-            got = os.preadv(self._file.fd, [room[done:]], offset + done)
+            try:
+                got = os.preadv(self._file.fd, [room[done:]], offset + done)
+            except OSError as error:
+                raise DataError(f"{self._file.where}: cannot be read: {error.strerror or error}") from error
             if got <= 0:
                 raise self.cut_short()
             done += got
@@ -85,7 +88,7 @@ class Side:
     def cut_short(self) -> DataError:
         """Returns the error of a file that ended too early."""
         where = self._file.where if self._file is not None else "array"
-        return DataError(f"{where}: became shorter while it was read; dump it again")
+        return DataError(f"{where}: became shorter while it was read, or cannot be read; dump it again")
 
 
 def pair_blocks(left: Side, right: Side, size: int = BLOCK) -> Iterator[tuple[int, Array, Array]]:

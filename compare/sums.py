@@ -251,7 +251,7 @@ def _sweep(left: Side, right: Side, run: Run, relative: bool) -> State:
         return _chunk(left, right, (0, left.count), relative)
     total = empty_state()
     if left.checksum or right.checksum:
-        run = map  # in order
+        run = map  # a running checksum needs the bytes in their order
     for state in run(lambda chunk: _chunk(left, right, chunk, relative), _chunks(left, right)):
         _merge(total, state)
     return total

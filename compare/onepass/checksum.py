@@ -10,14 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 from llvmlite import binding, ir
-from numba import types
+from numba import config, types
 from numba.extending import intrinsic
 
 from compare.onepass import drive
 from compare.onepass.native import exact_kernel
 
-HARDWARE: Final = bool(binding.get_host_cpu_features().get("sse4.2"))
-"""Whether :func:`sweep_single` may be called."""
+HARDWARE: Final = bool(binding.get_host_cpu_features().get("sse4.2") and not (config.CPU_NAME or config.CPU_FEATURES))
+"""Whether :func:`sweep_single` may be called: not where a user has Numba compile for another processor."""
 
 INVERSE: Final = 0xFFFFFFFF
 """The instruction works on checksums with all bits turned."""

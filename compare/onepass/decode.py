@@ -84,11 +84,7 @@ def numbers_of(left: int, right: int) -> Numbers:
 
 @exact_kernel
 def to_single(code, table, raw, n, out):
-    """Writes ``n`` elements of type ``code`` from the bytes ``raw`` to ``out`` as float32, exactly.
-
-    float16 becomes float32 by moving exponent and fraction to their places and multiplying by 2**112, which also puts
-    subnormal numbers right; the exponent of infinities and NaN has to be filled up.
-    """
+    """Writes ``n`` elements of type ``code`` from the bytes ``raw`` to ``out`` as float32, exactly."""
     if code == FLOAT16:
         halves = raw.view(np.uint16)
         for i in range(n):

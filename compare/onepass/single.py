@@ -39,6 +39,9 @@ ZERO: Final = float(np.finfo(np.float64).eps)
 _ZERO32: Final = np.float32(ZERO)
 _NOT_FINITE32: Final = np.int32(0x7F800000)
 _HALF: Final = 0.5 - 2.0**-40
+_ABOVE_ALL: Final = 1e300
+"""More than any quotient of float32 numbers, the reference above the threshold."""
+
 _SLACK: Final = 1 + 2.0**-21
 _TINY: Final = 2.0**-148
 """How far a quotient of float32 arithmetic may be below the true one: relative, and where it is subnormal."""
@@ -272,12 +275,14 @@ def _peaks(x, y, n):
 
 
 @exact_kernel
-def _may_exceed(top, ratio, sums):
+def _may_exceed(top, ratio, relative, sums):
     """Whether errors that float32 arithmetic found may be greater ones than those of ``sums``, given as their bits.
 
     Rounding keeps order, so numbers whose rounded difference is smaller do not hold the greatest.
     """
-    return float_of(top) >= np.float32(sums[TOP]) or np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]
+    return float_of(top) >= np.float32(sums[TOP]) or (
+        relative and np.float64(float_of(ratio)) * _SLACK + _TINY >= sums[REL_TOP]
+    )
 
 
 @exact_kernel
@@ -367,10 +372,13 @@ def add_block(x, y, n, relative, base, kept_x, kept_y, places, sums, counts):
         _sums(x, y, n, above < n, sums)
     else:
         _sums_plainly(x, y, n, sums)
-    if _may_exceed(top, ratio, sums) and _any_above(x, y, n, sums[TOP], sums[REL_TOP]):
+    if _may_exceed(top, ratio, relative, sums) and _any_above(
+        x, y, n, sums[TOP], sums[REL_TOP] if relative else _ABOVE_ALL
+    ):
         exact_top, exact_ratio = _peaks(x, y, n)
         if float_of(exact_top) > sums[TOP]:
             sums[TOP] = float_of(exact_top)
             at = _place(x, y, n, sums[TOP])
             counts[TOP_AT] = base + (places[at] if sifted else at)
-        sums[REL_TOP] = max(sums[REL_TOP], float_of(exact_ratio))
+        if relative:
+            sums[REL_TOP] = max(sums[REL_TOP], float_of(exact_ratio))

@@ -119,10 +119,10 @@ class NpyHeader:
         target = self.target(dtype, where)
         stored = self.stored
         array = raw.view(stored).reshape(self.shape, order="F" if self.fortran else "C")
-        if target != stored and target.itemsize == stored.itemsize:
+        if not stored.isnative:
+            array = array.astype(stored.newbyteorder("="), order="C")
+        if target != stored and target.itemsize == stored.itemsize and target.type is not stored.type:
             array = array.view(target)
-        if not array.dtype.isnative:
-            array = array.astype(array.dtype.newbyteorder("="), order="C")
         array = np.ascontiguousarray(array).reshape(self.shape)
         array.flags.writeable = False
         return array
@@ -186,7 +186,11 @@ class NpySource:
         except BaseException:
             os.close(fd)
             raise
-        if not dtype.isnative or dtype.kind in "SU" or (header.fortran and sum(dim > 1 for dim in header.shape) > 1):
+        if (
+            not header.stored.isnative
+            or dtype.kind in "SU"
+            or (header.fortran and sum(dim > 1 for dim in header.shape) > 1)
+        ):
             os.close(fd)
             return None
         return TensorFile(fd, header.offset, dtype, header.shape, where)
@@ -289,7 +293,8 @@ def npy_header(read: Callable[[int], bytes], size: int, where: str) -> NpyHeader
     if len(raw) < length:
         raw += read(length - len(raw))
     try:
-        header = _parse_header(raw, start[6] == 3, offset)
+        parse = _parse_header if length <= _USUAL_HEADER else _parse_header.__wrapped__  # long ones are not kept
+        header = parse(raw, start[6] == 3, offset)
         if header.data_bytes > size - offset:
             raise DataError(
                 f"header claims {header.data_bytes} bytes of data (shape {header.shape}, {header.descr}), "
@@ -357,7 +362,7 @@ def _type_of(descr: str) -> tuple[np.dtype[np.generic], str]:
         raise DataError("holds Python objects, not a tensor; it is not opened, since that could run code")
     if dtype is None or dtype.type.__module__ != "numpy":
         raise DataError(f"unknown npy type {descr[:60]!r}")
-    if dtype.kind not in "biufcVSU" or dtype.itemsize <= 0:
+    if dtype.kind not in "biufcVSU" or dtype.itemsize <= 0 or (dtype.kind in "fc" and dtype.type(0).real.itemsize > 8):
         raise DataError(f"npy type {descr!r} is not that of a tensor")
     if dtype.kind == "V":
         return dtype, "undefined"

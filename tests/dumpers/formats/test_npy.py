@@ -279,3 +279,18 @@ def test_real_files(shared_data: Path):
     assert read_npy_header(folder / "2_3_input.npy").dtype == "float32"
     with pytest.raises(DataError, match="holds Python objects"):
         read_npy(folder / "det1.npy")
+
+
+def test_big_endian_data_labelled_float16_that_are_bfloat16(tmp_path: Path):
+    values = np.array([1, 2, 3], ml_dtypes.bfloat16)
+    np.save(tmp_path / "x.npy", values.view(np.float16).astype(">f2"))
+    source = NpySource(tmp_path / "x.npy", "bfloat16")
+    assert source.load().tolist() == [1, 2, 3]
+    assert source.open() is None, "not in this machine's order, so it cannot be read in place"
+
+
+def test_long_double_is_no_tensor(tmp_path: Path):
+    np.save(tmp_path / "x.npy", np.zeros(3, np.longdouble))
+    if np.dtype(np.longdouble).itemsize > 8:
+        with pytest.raises(DataError, match="not that of a tensor"):
+            NpySource(tmp_path / "x.npy").load()
