@@ -156,6 +156,31 @@ def sift(x, y, n, width, base, kept_x, kept_y, places, counts):
     return kept
 
 
+@kernel
+def _top(x, n):
+    """Bits of the greatest absolute value."""
+    widest_registers()
+    top = np.int64(0)
+    for i in range(n):
+        top = max(top, bits64(abs(x[i])))
+    return top
+
+
+@exact_kernel
+def finite_on_both(x, y, n, kept_x, kept_y, places, unused):
+    """Returns both sides and their length without the numbers that are not finite on one of them.
+
+    Args:
+        x, y, n, kept_x, kept_y, places: See :func:`sift`.
+        unused: Counts as of :mod:`compare.onepass.state` that nobody reads.
+    """
+    if max(_top(x, n), _top(y, n)) >= _NOT_FINITE64:
+        n = sift(x, y, n, 1, 0, kept_x, kept_y, places, unused)
+        x = kept_x
+        y = kept_y
+    return x, y, n
+
+
 @exact_kernel
 def _differing_elements(x, y, n, width):
     """Number of elements any number of which differs."""

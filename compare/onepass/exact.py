@@ -6,26 +6,14 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass.double import sift
-from compare.onepass.native import bits64, exact_kernel, fma, kernel, widest_registers
+from compare.onepass.double import finite_on_both
+from compare.onepass.native import exact_kernel, fma, widest_registers
 
 X: Final = 0
 """Where the sum of the left numbers stands, its rounding errors one further; Y of the right ones, XY of products."""
 Y: Final = 2
 XY: Final = 4
 FIELDS: Final = 6
-
-_NOT_FINITE64: Final = np.int64(0x7FF0000000000000)
-
-
-@kernel
-def _top(x, n):
-    """Bits of the greatest absolute value."""
-    widest_registers()
-    top = np.int64(0)
-    for i in range(n):
-        top = max(top, bits64(abs(x[i])))
-    return top
 
 
 @exact_kernel
@@ -62,10 +50,7 @@ def add_block(x, y, n, products, kept_x, kept_y, places, unused, fields):
         fields: The sums, float64 of FIELDS.
     """
     widest_registers()
-    if max(_top(x, n), _top(y, n)) >= _NOT_FINITE64:
-        n = sift(x, y, n, 1, 0, kept_x, kept_y, places, unused)
-        x = kept_x
-        y = kept_y
+    x, y, n = finite_on_both(x, y, n, kept_x, kept_y, places, unused)
     if n == 0:
         return
     high = np.empty(n)

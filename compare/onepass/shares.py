@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from compare.onepass.double import sift
+from compare.onepass.double import finite_on_both
 from compare.onepass.native import bits64, exact_kernel, float_of, kernel
 
 SMALLEST: Final = 1.1920929e-07
@@ -22,7 +22,6 @@ Q: Final = 5
 CROSS: Final = 6
 FIELDS: Final = 7
 
-_NOT_FINITE64: Final = np.int64(0x7FF0000000000000)
 _LN2_HIGH: Final = 0.6931471803691238
 """ln 2 in two parts, the first with zeros at its end, so that a multiple of it is exact."""
 _LN2_LOW: Final = 1.9082149292705877e-10
@@ -43,14 +42,6 @@ def _range(x, n):
     low ^= (low >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)
     high ^= (high >> 63) & np.int64(0x7FFFFFFFFFFFFFFF)
     return float_of(low), float_of(high)
-
-
-@kernel
-def _top(x, n):
-    top = np.int64(0)
-    for i in range(n):
-        top = max(top, bits64(abs(x[i])))
-    return top
 
 
 @kernel
@@ -106,10 +97,7 @@ def add_block(x, y, n, ranging, kept_x, kept_y, places, unused, fields):
 
     ``unused`` are counts as of :mod:`compare.onepass.state` that nobody reads.
     """
-    if max(_top(x, n), _top(y, n)) >= _NOT_FINITE64:
-        n = sift(x, y, n, 1, 0, kept_x, kept_y, places, unused)
-        x = kept_x
-        y = kept_y
+    x, y, n = finite_on_both(x, y, n, kept_x, kept_y, places, unused)
     if n == 0:
         return
     if ranging:

@@ -202,20 +202,10 @@ def _sums(x, y, n, zeros, sums):
         p = m0 * m1
         r = m2 * m3
         rel += ((e0 * m1 + e1 * m0) * r + (e2 * m3 + e3 * m2) * p) / (p * r)
+    _sums_plainly(x[4 * q : n], y[4 * q : n], n - 4 * q, sums)
     for i in range(4 * q, n):
-        a = np.float64(x[i])
-        b = np.float64(y[i])
-        d = a - b
-        e = abs(d)
-        m = abs(b)
-        sx += a
-        sy += b
-        xx += a * a
-        yy += b * b
-        xy += a * b
-        dd += d * d
-        sd += e
-        rel += e / m if m > ZERO else 0.0
+        m = abs(np.float64(y[i]))
+        rel += abs(np.float64(x[i]) - np.float64(y[i])) / m if m > ZERO else 0.0
     sums[SX] += sx
     sums[SY] += sy
     sums[XX] += xx

@@ -121,7 +121,7 @@ class NpyHeader:
         array = raw.view(stored).reshape(self.shape, order="F" if self.fortran else "C")
         if not stored.isnative:
             array = array.astype(stored.newbyteorder("="), order="C")
-        if target != stored and target.itemsize == stored.itemsize and target.type is not stored.type:
+        if target != stored:
             array = array.view(target)
         array = np.ascontiguousarray(array).reshape(self.shape)
         array.flags.writeable = False
