@@ -31,3 +31,4 @@ def test_a_difference_beyond_float64_beside_a_subnormal_one() -> None:
     figures = compare_arrays(np.array([1.5e308, 5e-324]), np.array([-1.5e308, 0.0]))
     assert figures.max_abs_error is None
     assert figures.max_abs_index == 0
+    assert figures.mean_abs_error == 1.5e308

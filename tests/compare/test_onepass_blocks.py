@@ -56,6 +56,16 @@ def test_a_quotient_greater_by_one_unit_in_the_last_place_is_found() -> None:
         check(-x[arranged], -y[arranged])
 
 
+@pytest.mark.parametrize("step", [1, -1])
+def test_quotients_next_to_each_other_in_float64(step: int) -> None:
+    """With y = 1 and x near 2**-30 the quotients 1 - x are neighbours in float64; in float32 all of them are 1."""
+    x = (2.0**-30 * (1 + np.arange(4 * STEP) * 2.0**-23)).astype(np.float32)[::step]
+    y = np.ones(x.size, np.float32)
+    assert np.unique(np.abs(x - y)).size == 1
+    assert set(np.abs(np.diff(1 - x.astype(np.float64)))) == {2.0**-53}
+    check(x, y)
+
+
 @pytest.mark.parametrize("dtype", [np.float32, ml_dtypes.bfloat16])
 def test_references_at_the_threshold_beside_blocks_that_have_none(dtype: type) -> None:
     rng = np.random.default_rng(2)

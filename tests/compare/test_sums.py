@@ -187,6 +187,18 @@ def test_exact_sums_of_many_numbers() -> None:
         assert found[2] == pytest.approx(float(dot), rel=1e-14)
 
 
+def test_products_that_differ_by_their_rounding_alone() -> None:
+    rng = np.random.default_rng(8)
+    x, y = rng.standard_normal(1 << 16), rng.standard_normal(1 << 16)
+    x[1::2] = -x[::2]
+    y[1::2] = np.nextafter(y[::2], np.inf)
+    dot = float(sum((Fraction(a) * Fraction(b) for a, b in zip(x.tolist(), y.tolist(), strict=True)), Fraction()))
+    left, right = Side.of_array(x), Side.of_array(y)
+    assert careful.exact_sums(left, right, careful.PLAIN)[2] == pytest.approx(dot, rel=1e-12)
+    wanted = (False, False, True)
+    assert sums._exact_sums(left, right, careful.PLAIN, wanted, map)[2] == pytest.approx(dot, rel=1e-12)
+
+
 @pytest.mark.parametrize("size", [3, 70_000])
 def test_cancelling_sums_are_taken_exactly(size: int) -> None:
     x = np.zeros(size)
