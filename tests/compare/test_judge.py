@@ -266,7 +266,7 @@ def test_later_weights_differ_by_rounding_but_not_altogether(verdict_of, make):
     other.table = other.table + np.float32(0.1)
     verdict = verdict_of(right=other, step=3)
     assert (verdict.kind, verdict.op) == (Kind.ROUNDING, None)
-    assert verdict.evidence[1]["relative_distance"] == pytest.approx(0.1, rel=0.1)
+    assert verdict.evidence[1]["relative_distance"] == pytest.approx(0.1, rel=0.1, abs=0)
     assert verdict_of(right=other, step=None).kind is Kind.UNKNOWN
     other.table = other.table[::-1].copy()
     assert verdict_of(right=other, step=3).kind is Kind.CHECKPOINT

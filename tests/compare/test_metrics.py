@@ -74,9 +74,9 @@ def test_unsigned_ids_in_the_upper_half_are_exact():
 def test_mean_and_deviation_over_many_blocks():
     left = np.random.default_rng(2).normal(size=5 * BLOCK + 17) * 0.01 + np.arange(5 * BLOCK + 17) / BLOCK + 1e6
     figures = compare_arrays(left, left + 1)
-    assert figures.left_mean == pytest.approx(left.mean(), rel=1e-14)
-    assert figures.left_deviation == pytest.approx(left.std(), rel=1e-9)
-    assert statistics(left).deviation == pytest.approx(left.std(), rel=1e-9)
+    assert figures.left_mean == pytest.approx(left.mean(), rel=1e-14, abs=0)
+    assert figures.left_deviation == pytest.approx(left.std(), rel=1e-9, abs=0)
+    assert statistics(left).deviation == pytest.approx(left.std(), rel=1e-9, abs=0)
 
 
 def test_complex_counts_elements_and_keeps_the_imaginary_part():
@@ -125,7 +125,7 @@ def test_without_relative_errors_the_other_figures_are_the_same(dtype):
     assert [plain.reasons[name] for name in left_out] == ["not asked for"] * 3
     assert plain.differing_at_zero is None
     for name in set(COLUMNS) - set(left_out) - {"StandardDeviation"}:
-        assert plain.column(name) == pytest.approx(whole.column(name), rel=1e-13), name
+        assert plain.column(name) == pytest.approx(whole.column(name), rel=1e-13, abs=0), name
     assert (plain.differing, plain.max_abs_index, plain.mismatch_index) == (
         whole.differing,
         whole.max_abs_index,
@@ -148,10 +148,10 @@ def test_scalars_are_judged_by_distance():
 def test_float64_of_any_size(scale):
     left, right = np.array([1.0, 2, -2]) * scale, np.array([1.0, -2, -2]) * scale
     figures = compare_arrays(left, right)
-    assert figures.cosine == pytest.approx(1 / 9, rel=1e-3 if scale < 1e-300 else 1e-14)
-    assert figures.relative_distance == pytest.approx(4 / 3, rel=1e-3 if scale < 1e-300 else 1e-14)
+    assert figures.cosine == pytest.approx(1 / 9, rel=1e-3 if scale < 1e-300 else 1e-14, abs=0)
+    assert figures.relative_distance == pytest.approx(4 / 3, rel=1e-3 if scale < 1e-300 else 1e-14, abs=0)
     if scale < 8e307:
-        assert figures.max_abs_error == pytest.approx(4 * scale, rel=1e-3)
+        assert figures.max_abs_error == pytest.approx(4 * scale, rel=1e-3, abs=0)
     else:
         assert figures.reasons["MaxAbsoluteError"] == "beyond the range of float64"
 
@@ -177,11 +177,11 @@ def test_against_exact_sums(data):
         assert figures.cosine == pytest.approx(exact, abs=1e-12)
     if x.size:
         assert figures.max_abs_error == np.abs(x - y).max()
-        assert figures.mean_abs_error == pytest.approx(math.fsum(np.abs(x - y)) / x.size, rel=1e-12)
+        assert figures.mean_abs_error == pytest.approx(math.fsum(np.abs(x - y)) / x.size, rel=1e-12, abs=0)
         assert figures.divergence >= 0
     if figures.relative_distance is not None:
         assert figures.relative_distance == pytest.approx(
-            math.sqrt(math.fsum((x - y) ** 2) / math.fsum(y * y)), rel=1e-9
+            math.sqrt(math.fsum((x - y) ** 2) / math.fsum(y * y)), rel=1e-9, abs=0
         )
 
 

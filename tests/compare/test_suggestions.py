@@ -154,7 +154,7 @@ def test_equal_and_like_values_find_ops_of_other_names(make):
     assert (found["a", "p"].kind, found["a", "p"].score, found["a", "p"].sure) == ("equal values", 1.0, True)
     assert (found["b", "q"].kind, found["b", "q"].sure) == ("like values", False)
     truth = np.corrcoef(b.reshape(-1).astype(float), noisy.reshape(-1).astype(float))[0, 1]
-    assert found["b", "q"].score == pytest.approx(truth, rel=1e-12)
+    assert found["b", "q"].score == pytest.approx(truth, rel=1e-12, abs=0)
     assert ("z", "s") not in found
 
 

@@ -101,10 +101,10 @@ def test_sums_of_any_two_types(left: str, right: str) -> None:
         "relative_largest": relative.max(),
     }
     for name, value in expected.items():
-        assert getattr(found, name) == pytest.approx(float(value), rel=1e-13), name
+        assert getattr(found, name) == pytest.approx(float(value), rel=1e-13, abs=0), name
     assert found.dot == pytest.approx(float((a * b).sum()), rel=1e-12, abs=1e-15 * float((np.abs(a * b)).sum()))
     assert found.left.mean == pytest.approx(float(a.mean()), rel=1e-12, abs=1e-16 * float(np.abs(a).mean()))
-    assert found.right.deviation == pytest.approx(float(b.std()), rel=1e-12)
+    assert found.right.deviation == pytest.approx(float(b.std()), rel=1e-12, abs=0)
     assert found.largest_at == places[np.argmax(distance)]
 
 
@@ -125,7 +125,7 @@ def test_differences_of_integers_are_exact(left: np.ndarray, right: np.ndarray) 
     assert found.largest_exact == max(distances)
     assert found.largest_at == distances.index(max(distances))
     assert found.differing == sum(map(bool, distances))
-    assert found.distance == pytest.approx(float(sum(distances)), rel=1e-15)
+    assert found.distance == pytest.approx(float(sum(distances)), rel=1e-15, abs=0)
 
 
 def opened(path: Path, array: np.ndarray) -> TensorFile:
@@ -155,7 +155,7 @@ def test_chunks_in_any_number_of_threads(name: str, monkeypatch: pytest.MonkeyPa
     whole = sums.accumulate(left, right)
     for name_, value in asdict(whole).items():
         if isinstance(value, float):
-            assert getattr(alone, name_) == pytest.approx(value, rel=1e-13)
+            assert getattr(alone, name_) == pytest.approx(value, rel=1e-13, abs=0)
         elif not isinstance(value, dict):
             assert getattr(alone, name_) == value
 
@@ -182,9 +182,9 @@ def test_exact_sums_of_many_numbers() -> None:
         careful.exact_sums(left, right, careful.PLAIN),
         sums._exact_sums(left, right, careful.PLAIN, (True, True, True), map),
     ):
-        assert found[0] == pytest.approx(float(total), rel=1e-12)
-        assert found[1] == pytest.approx(math.fsum(y), rel=1e-15)
-        assert found[2] == pytest.approx(float(dot), rel=1e-14)
+        assert found[0] == pytest.approx(float(total), rel=1e-12, abs=0)
+        assert found[1] == pytest.approx(math.fsum(y), rel=1e-15, abs=0)
+        assert found[2] == pytest.approx(float(dot), rel=1e-14, abs=0)
 
 
 def test_products_that_differ_by_their_rounding_alone() -> None:
@@ -194,9 +194,9 @@ def test_products_that_differ_by_their_rounding_alone() -> None:
     y[1::2] = np.nextafter(y[::2], np.inf)
     dot = float(sum((Fraction(a) * Fraction(b) for a, b in zip(x.tolist(), y.tolist(), strict=True)), Fraction()))
     left, right = Side.of_array(x), Side.of_array(y)
-    assert careful.exact_sums(left, right, careful.PLAIN)[2] == pytest.approx(dot, rel=1e-12)
+    assert careful.exact_sums(left, right, careful.PLAIN)[2] == pytest.approx(dot, rel=1e-12, abs=0)
     wanted = (False, False, True)
-    assert sums._exact_sums(left, right, careful.PLAIN, wanted, map)[2] == pytest.approx(dot, rel=1e-12)
+    assert sums._exact_sums(left, right, careful.PLAIN, wanted, map)[2] == pytest.approx(dot, rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("size", [3, 70_000])
@@ -211,7 +211,7 @@ def test_cancelling_sums_are_taken_exactly(size: int) -> None:
 def test_spread_about_a_far_mean() -> None:
     x = 1e8 + np.random.default_rng(8).standard_normal(10_000)
     found = sums.accumulate(Side.of_array(x), Side.of_array(x + 1))
-    assert found.left.deviation == pytest.approx(float(x.astype(np.longdouble).std()), rel=1e-12)
+    assert found.left.deviation == pytest.approx(float(x.astype(np.longdouble).std()), rel=1e-12, abs=0)
 
 
 @pytest.mark.parametrize("value", [0.1, 1e-3, 3.0, 1e300, 5e-324])

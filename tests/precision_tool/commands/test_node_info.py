@@ -227,4 +227,4 @@ def test_real_sample(shared_data, tmp_path, ask) -> None:
     assert output["shape"] == [100, 20]  # without the layout's padding, which would pull the mean to zero
     assert "FRACTAL_NZ" in output["layout"]
     if right.shape == (100, 20):
-        assert output["mean"] == pytest.approx(right.mean(dtype=np.float64), rel=1e-6)
+        assert output["mean"] == pytest.approx(right.mean(dtype=np.float64), rel=1e-6, abs=0)
