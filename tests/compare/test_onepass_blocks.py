@@ -63,6 +63,7 @@ def test_quotients_next_to_each_other_in_float64(step: int) -> None:
     y = np.ones(x.size, np.float32)
     assert np.unique(np.abs(x - y)).size == 1
     assert set(np.abs(np.diff(1 - x.astype(np.float64)))) == {0.0, 2.0**-53}
+    x[0], y[0] = 100, 1000  # the greatest difference is another one, or it would show where to look
     check(x, y)
 
 
