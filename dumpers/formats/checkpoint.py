@@ -102,6 +102,7 @@ class _Bundle:
         self._prefix = prefix
         self._index = index
         self._problems: list[Problem] = []
+        self._paths: dict[int, Path] = {}
         self._sizes: dict[int, int | None] = {}
 
     def read(self) -> Dump:
@@ -143,26 +144,29 @@ class _Bundle:
         return _Layout(int(header.num_shards), header.endianness == 1)
 
     def _record(self, key: bytes, raw: bytes, slices: Mapping[bytes, bytes], layout: _Layout) -> TensorRecord:
-        record = TensorRecord(
-            op=text(key), op_type="", io="output", slot=0, dtype="undefined", shape=None, source=None, device="tf"
-        )
-        where = self._index
+        name, where = text(key), self._index
+        dtype, note = "undefined", ""
+        shape: tuple[int, ...] | None = None
+        source: TensorSource | None = None
         try:
             entry = _parse(raw)
-            dtype, shape = value_dtype(entry.dtype), proto_shape(entry.shape)
-            if shape is None or bad_shape(shape):
-                raise DataError(f"impossible shape {shape}")
-            decoded, note = stored_as(dtype)
-            record = replace(record, dtype=decoded or dtype, shape=shape, note=note)
-            if not decoded:
-                return record
-            if entry.slices:
-                return replace(record, source=self._sliced(key, entry, slices, layout))
-            where = data_file(self._prefix, entry.shard_id, layout.shards)
-            return replace(record, source=self._source(record.op, entry, layout))
+            stored, claimed = value_dtype(entry.dtype), proto_shape(entry.shape)
+            if claimed is None or bad_shape(claimed):
+                raise DataError(f"impossible shape {claimed}")
+            shape = claimed
+            decoded, note = stored_as(stored)
+            dtype = decoded or stored
+            if decoded and entry.slices:
+                source = self._sliced(key, entry, slices, layout)
+            elif decoded:
+                where = self._data_file(entry.shard_id, layout)
+                source = self._source(name, entry, layout)
         except DataError as error:
-            self._problems.append(Problem(where, f"{record.op}: {error}"))
-            return replace(record, note=f"{UNREADABLE}{where}: {error}")
+            self._problems.append(Problem(where, f"{name}: {error}"))
+            note = f"{UNREADABLE}{where}: {error}"
+        return TensorRecord(
+            op=name, op_type="", io="output", slot=0, dtype=dtype, shape=shape, source=source, device="tf", note=note
+        )
 
     def _sliced(self, key: bytes, entry: Message, slices: Mapping[bytes, bytes], layout: _Layout) -> SlicedSource:
         shape = proto_shape(entry.shape) or ()
@@ -185,7 +189,7 @@ class _Bundle:
         dtype, shape = value_dtype(entry.dtype), proto_shape(entry.shape) or ()
         if not 0 <= entry.shard_id < layout.shards:
             raise DataError(f"is in data file {entry.shard_id} of {layout.shards}; damaged, save the checkpoint again")
-        path = data_file(self._prefix, entry.shard_id, layout.shards)
+        path = self._data_file(entry.shard_id, layout)
         there = self._size(entry.shard_id, path)
         if there is None:
             raise DataError("no such data file; copy it beside the index, or save the checkpoint again")
@@ -208,6 +212,11 @@ class _Bundle:
                 "damaged, save the checkpoint again"
             )
         return place
+
+    def _data_file(self, shard: int, layout: _Layout) -> Path:
+        if shard not in self._paths:
+            self._paths[shard] = data_file(self._prefix, shard, layout.shards)
+        return self._paths[shard]
 
     def _size(self, shard: int, path: Path) -> int | None:
         if shard not in self._sizes:
