@@ -1,0 +1,237 @@
+"""What is kept of a tensor instead of its values: modes ``stats``, ``sketch`` and ``hash``.
+
+A summary is a JSON object. Every mode has ``version`` (1), ``mode``, ``dtype`` (TensorFlow's name), ``shape`` and
+``count`` (elements). All figures are over finite elements, both parts of complex ones; an element of which either part
+is not finite is not. A figure that does not exist (no finite element, no numbers, beyond float64) is null; NaN and
+infinity never stand in a summary.
+
+``stats`` and ``sketch``:
+    ``finite``, ``nan``, ``pos_inf``, ``neg_inf``: numbers of elements. ``min``, ``max``: exact; whole numbers for
+    integers. ``mean``, ``l1`` (sum of magnitudes), ``l2`` (Euclidean norm): sums in float64, integers beyond 2^53 as
+    their nearest float64. ``zero_share``: zeros of all numbers. ``exponents``: binary exponents of the magnitudes,
+    an object with ``of`` (numbers looked at: all of a tensor of up to 64,256, else the first sixteenth of each block of
+    so many), ``zero``, ``subnormal``, ``first`` and ``counts``: ``counts[i]`` normal numbers with
+    2^e <= |x| < 2^(e+1) for e = ``first`` + i; ``first`` is null where there is none.
+``sketch`` besides:
+    ``projection``: 32 numbers (:mod:`.summary_sketch`) as base64 of little-endian float64, with elements that are not
+    finite taken as 0. ``order_free``: hash of the multiset of elements (:mod:`.summary_hash`).
+``hash``:
+    ``positional``, ``order_free``: see :mod:`.summary_hash`.
+"""
+
+from __future__ import annotations
+
+import base64
+import math
+import threading
+from typing import TYPE_CHECKING, Any, Dict, List, Optional, Union
+
+import numpy as np
+
+from .summary_exponents import Histogram
+from .summary_hash import order_free_hash, positional_hash
+from .summary_numbers import Numbers, numbers_of, plain
+from .summary_sketch import GROUP, Projection
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Array = NDArray[np.generic]
+    Floats = NDArray[np.float64]
+    Number = Union[int, float]
+
+MODES = ("stats", "sketch", "hash")
+"""Ways of taking a tensor that keep no values."""
+
+VERSION = 1
+BLOCK = 4 * GROUP
+"""Numbers that are looked at at a time; with the scratch they stay in the second-level cache."""
+
+_SAMPLE = BLOCK // 16
+"""Numbers of a block that the histogram looks at in a tensor of more than one block: it is the dearest figure."""
+
+_SHORT = 8192
+"""Numbers up to which a dot product of BLAS stays in the calling thread, with any library behind NumPy."""
+
+_FIGURES = (
+    "finite", "nan", "pos_inf", "neg_inf", "min", "max", "mean", "l1", "l2", "zero_share", "exponents",
+)  # fmt: skip
+
+_WIDE = 2.0**400
+"""Beyond it, and below its inverse, a power of two is taken out, since squares would leave the range of float64."""
+
+_local = threading.local()
+
+
+def summarise(array: Array, dtype: str, mode: str) -> Dict[str, Any]:
+    """Returns the summary of one tensor, to be written as JSON.
+
+    Threads may call it at the same time; NumPy lets the interpreter go during each pass over a block.
+
+    Args:
+        array: As :func:`.arrays.storable` returns it; any shape and layout, of at most 2^63 elements.
+        dtype: The name of its type, which tells what raw bytes are.
+        mode: One of :data:`MODES`.
+
+    Raises:
+        ValueError: no such mode, or an array of Python objects.
+    """
+    if mode not in MODES:
+        raise ValueError("capture mode {!r}: use one of {}".format(mode, ", ".join(MODES)))
+    if array.dtype.kind in "OmM":
+        raise ValueError("no summary of {} elements".format(array.dtype))
+    array, dtype = plain(array, dtype)
+    summary = {
+        "version": VERSION,
+        "mode": mode,
+        "dtype": dtype,
+        "shape": [int(size) for size in array.shape],
+        "count": int(array.size),
+    }  # type: Dict[str, Any]
+    if mode != "hash":
+        numbers = numbers_of(array, dtype)
+        if mode == "sketch":
+            summary["projection"] = None
+        summary.update(_Figures(numbers, projected=mode == "sketch").result() if numbers else dict.fromkeys(_FIGURES))
+    else:
+        summary["positional"] = positional_hash(array, dtype)
+    if mode != "stats":
+        summary["order_free"] = order_free_hash(array, dtype)
+    return {key: summary[key] for key in sorted(summary)}
+
+
+class _Scratch:
+    """Buffers of one thread, so that no pass over a block asks for memory."""
+
+    def __init__(self) -> None:
+        self.values = np.empty(BLOCK, np.float64)
+        self.flags = np.empty(BLOCK, np.bool_)
+
+
+def _scratch() -> _Scratch:
+    if not hasattr(_local, "scratch"):
+        _local.scratch = _Scratch()
+    found: _Scratch = _local.scratch
+    return found
+
+
+class _Figures:
+    """Figures of one tensor, taken in one pass over its blocks."""
+
+    def __init__(self, numbers: Numbers, *, projected: bool) -> None:
+        self._numbers = numbers
+        self._projection = Projection(len(numbers.flat)) if projected else None
+        self._histogram = Histogram(numbers.least_exponent)
+        self._sample = len(numbers.flat) if len(numbers.flat) <= BLOCK else _SAMPLE
+        self._shift = _shift(numbers.flat)
+        self._low: List[Number] = []
+        self._high: List[Number] = []
+        self._bad = {"nan": 0, "pos_inf": 0, "neg_inf": 0}
+        self._bad_numbers = 0
+        self._zeros = 0
+        self._sums: List[float] = []
+        self._magnitudes: List[float] = []
+        self._squares: List[float] = []
+
+    def result(self) -> Dict[str, Any]:
+        """Looks at all numbers and returns the figures by their keys."""
+        numbers = self._numbers
+        found: Dict[str, Any] = dict.fromkeys(_FIGURES)
+        # One change of the state for all blocks; a signalling NaN must not warn in a training log.
+        with np.errstate(all="ignore"):
+            for start in range(0, len(numbers.flat), BLOCK):
+                self._add(numbers.decode(numbers.flat[start : start + BLOCK]))
+            found.update(self._bad)
+            found["finite"] = len(numbers.flat) // numbers.width - sum(self._bad.values())
+            found["exponents"] = self._histogram.result()
+            if self._projection is not None:
+                found["projection"] = self._encoded(self._projection.numbers())
+        if len(numbers.flat):
+            found["zero_share"] = self._zeros / len(numbers.flat)
+        finite = len(numbers.flat) - self._bad_numbers
+        if finite:
+            found["min"], found["max"] = min(self._low), max(self._high)
+            found["mean"] = self._scaled(math.fsum(self._sums) / finite)
+            found["l1"] = self._scaled(math.fsum(self._magnitudes))
+            found["l2"] = self._scaled(math.sqrt(math.fsum(self._squares)))
+        return found
+
+    def _add(self, block: Array) -> None:
+        low, high = np.minimum.reduce(block).item(), np.maximum.reduce(block).item()
+        bad: Optional[NDArray[np.bool_]] = None
+        replaced = 0
+        if block.dtype.kind == "f" and not (math.isfinite(low) and math.isfinite(high)):
+            bad = self._count_bad(block)
+            replaced = int(np.count_nonzero(bad))
+            kept = block[~bad]
+            low, high = (kept.min().item(), kept.max().item()) if kept.size else (None, None)
+            block = np.where(bad, block.dtype.type(0), block)
+        if low is not None:
+            self._low.append(low)
+            self._high.append(high)
+        self._bad_numbers += replaced
+        flags = np.equal(block, 0, out=_scratch().flags[: len(block)])
+        self._zeros += int(np.count_nonzero(flags)) - replaced
+        self._add_exponents(block, flags, bad)
+        self._add_sums(block)
+
+    def _add_exponents(self, block: Array, zero: NDArray[np.bool_], bad: Optional[NDArray[np.bool_]]) -> None:
+        some = block[: self._sample]
+        replaced = 0 if bad is None else int(np.count_nonzero(bad[: self._sample]))
+        zeros = int(np.count_nonzero(zero[: self._sample]))
+        self._histogram.add(some, zeros - replaced, replaced)
+
+    def _add_sums(self, block: Array) -> None:
+        values = _scratch().values[: len(block)]
+        if self._shift:
+            np.ldexp(block, -self._shift, out=values)
+        else:
+            np.copyto(values, block)
+        self._sums.append(float(np.add.reduce(values)))
+        # A dot product of BLAS may start threads of its own, in the midst of a training job, unless it is short.
+        short = len(values) <= _SHORT
+        self._squares.append(float(np.dot(values, values) if short else np.einsum("i,i->", values, values)))
+        if self._projection is not None:
+            self._projection.add(values)
+        np.absolute(values, out=values)
+        self._magnitudes.append(float(np.add.reduce(values)))
+
+    def _count_bad(self, block: Array) -> NDArray[np.bool_]:
+        """Counts the elements that are not finite and returns which numbers belong to them."""
+        width = self._numbers.width
+        parts = block.reshape(-1, width)
+        nan = np.isnan(parts).any(axis=1)
+        high = (parts == np.inf).any(axis=1) & ~nan
+        low = (parts == -np.inf).any(axis=1) & ~nan & ~high
+        for name, flags in (("nan", nan), ("pos_inf", high), ("neg_inf", low)):
+            self._bad[name] += int(np.count_nonzero(flags))
+        return np.repeat(nan | high | low, width)
+
+    def _scaled(self, value: float) -> Optional[float]:
+        try:
+            return math.ldexp(value, self._shift)
+        except OverflowError:
+            return None
+
+    def _encoded(self, projection: Floats) -> Optional[str]:
+        if self._shift:
+            projection = np.ldexp(projection, self._shift)
+        if not np.isfinite(projection).all():
+            return None
+        return base64.b64encode(projection.astype("<f8").tobytes()).decode("ascii")
+
+
+def _shift(flat: Array) -> int:
+    """Power of two to take out of float64 values whose squares would leave its range; 0 for all other types."""
+    if flat.dtype != np.float64:
+        return 0
+    greatest = 0.0
+    for start in range(0, len(flat), BLOCK):
+        block = flat[start : start + BLOCK]
+        block = np.absolute(block, out=_scratch().values[: len(block)])
+        highest = float(np.maximum.reduce(block))
+        if not math.isfinite(highest):
+            finite = block[np.isfinite(block)]
+            highest = float(finite.max()) if finite.size else 0.0
+        greatest = max(greatest, highest)
+    return math.frexp(greatest)[1] if greatest and not 1 / _WIDE < greatest < _WIDE else 0
