@@ -11,8 +11,9 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Optional, Tuple
 
+from dumpers.capture import device_config as _device_config
 from dumpers.capture import options as _options
 from dumpers.capture import session as _session
 from dumpers.capture.options import FUSION_OFF_FILE, FUSION_SWITCH_FILE
@@ -24,9 +25,16 @@ from dumpers.workspace import Workspace
 if TYPE_CHECKING:
     import tensorflow as tf
 
+PluginObject = Any
+"""Something of the NPU plug-in, which is not here when this is checked."""
+
 __all__ = [
     "FUSION_OFF_FILE",
     "FUSION_SWITCH_FILE",
+    "NpuPrintLossScaleCallBack",  # noqa: F822 - made on demand, see __getattr__
+    "estimator_dump",
+    "estimator_dump_config",
+    "npu_device_dump_config",
     "seed_everything",
     "sess_dump",
     "session_dump_config",
@@ -51,6 +59,25 @@ def sess_dump(sess: tf.compat.v1.Session) -> tf.compat.v1.Session:
     steps = parse_steps(settings.tf_dump_step)
     _options.prepare(workspace, settings, os.environ)
     return _session.record_session(sess, workspace.tf_debug, steps)
+
+
+def estimator_dump() -> tf.compat.v1.train.SessionRunHook:
+    """Returns a hook that records the steps that ``TF_DUMP_STEP`` chooses, to the place of :func:`sess_dump`.
+
+    For ``EstimatorSpec(training_hooks=[...])``, ``evaluation_hooks``, ``prediction_hooks``, the ``hooks`` of an
+    Estimator's ``train``, ``evaluate`` and ``predict``, and those of ``MonitoredTrainingSession``. In a graph that
+    trains the training runs are counted, else the runs over a batch; each session counts from 0.
+
+    Raises:
+        UsageError: ``TF_DUMP_STEP`` cannot be read.
+        DataError: the data directories cannot be created.
+    """
+    from dumpers.capture.estimator import DumpHook
+
+    settings, workspace = _place()
+    steps = parse_steps(settings.tf_dump_step)
+    _options.prepare(workspace, settings, os.environ)
+    return DumpHook(workspace.tf_debug, steps)
 
 
 def session_dump_config(
@@ -91,12 +118,61 @@ def update_custom_op(
         UsageError: the action has none of the known words.
         DataError: the data directories cannot be created.
     """
+    wanted, settings, workspace = _wanted(action)
+    _options.fill_parameters(custom_op, wanted, workspace, settings)
+    return custom_op
+
+
+def estimator_dump_config(action: Optional[str] = None) -> PluginObject:
+    """Returns the ``DumpConfig`` for ``NPURunConfig(dump_config=...)``, None for an action that dumps nothing.
+
+    It is the plug-in's own class where ``npu_bridge`` is installed, else
+    :class:`dumpers.capture.device_config.DumpConfig`, a record of the same options. Fusions are switched by
+    ``NPURunConfig(fusion_switch_file=FUSION_OFF_FILE)``.
+
+    Args:
+        action: As for :func:`session_dump_config`.
+
+    Raises:
+        UsageError: the action has none of the known words.
+        DataError: the data directories cannot be created.
+    """
+    wanted, settings, workspace = _wanted(action)
+    return _device_config.estimator_config(wanted, workspace, settings)
+
+
+def npu_device_dump_config(npu_device: PluginObject, action: Optional[str] = None) -> PluginObject:
+    """Fills ``npu_device.global_options()`` of the plug-in for TensorFlow 2, and returns ``npu_device``.
+
+    Args:
+        npu_device: The plug-in's module.
+        action: As for :func:`session_dump_config`.
+
+    Raises:
+        UsageError: the action has none of the known words.
+        DataError: the data directories cannot be created.
+    """
+    wanted, settings, workspace = _wanted(action)
+    _device_config.fill_global_options(npu_device.global_options(), wanted, workspace, settings)
+    return npu_device
+
+
+def __getattr__(name: str) -> type:
+    """Makes the Keras callback when somebody asks for it: importing Keras takes seconds."""
+    if name == "NpuPrintLossScaleCallBack":
+        from dumpers.capture.loss_scale import NpuPrintLossScaleCallBack
+
+        return NpuPrintLossScaleCallBack
+    raise AttributeError("module {!r} has no attribute {!r}".format(__name__, name))
+
+
+def _wanted(action: Optional[str]) -> Tuple[str, Settings, Workspace]:
+    """The action, given or from the environment, with the places that it writes to, which are made."""
     wanted = _options.action_from_environment(os.environ) if action is None else action
     _options.check_action(wanted)
     settings, workspace = _place()
     _options.prepare(workspace, settings, os.environ)
-    _options.fill_parameters(custom_op, wanted, workspace, settings)
-    return custom_op
+    return wanted, settings, workspace
 
 
 def _place() -> Tuple[Settings, Workspace]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Sequence, Set, Tuple
 
 from .aliasing import is_reference, live_tensors
-from .steps import executed, is_training_run, written_variables
+from .steps import executed, is_evaluation_run, is_training_run
 
 if TYPE_CHECKING:
     import tensorflow as tf
@@ -19,6 +19,9 @@ MAX_WATCHED_NAME_BYTES = 255 - len("_00_DebugIdentity_1234567890123456")
 
 MAX_WATCHED_BYTES = 1 << 30
 """The debugger packs a tensor into one message, which must stay below 2 GiB."""
+
+_EVALUATION_COUNTER = "eval_step"
+"""Collection of the counter that Estimators put into a graph before they evaluate; the model may have its optimizer."""
 
 _LOOP_BACK = frozenset({"NextIteration", "RefNextIteration"})
 _SWITCH = frozenset({"Switch", "RefSwitch", "SwitchN"})
@@ -132,14 +135,12 @@ def is_step(graph: tf.Graph, roots: Sequence[tf.Operation]) -> bool:
     """Tells whether a run counts as a step.
 
     In a graph that can train only its training runs count. A graph that cannot (inference, an imported frozen graph)
-    would leave nothing to record: there every run that yields a tensor and changes no variable counts.
+    would leave nothing to record: there every run over a batch counts. So it does in one that an Estimator evaluates.
     """
     if is_training_run(graph, roots):
         return True
-    if not any(op.outputs and not op.type.startswith("Queue") for op in roots):
-        return False
-    changes_nothing = not any(written_variables(op) for op in executed(roots))
-    return changes_nothing and not is_training_run(graph, graph.get_operations())
+    evaluates = bool(graph.get_collection(_EVALUATION_COUNTER))
+    return is_evaluation_run(graph, roots) and (evaluates or not is_training_run(graph, graph.get_operations()))
 
 
 def in_order(graph: tf.Graph, ops: Set[tf.Operation], fed: Collection[str] = ()) -> List[tf.Operation]:

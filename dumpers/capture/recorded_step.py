@@ -51,6 +51,7 @@ class RecordedStep:
         self.skipped = plan is None
         self._plan = plan or Plan(training=True)
         self._request = request
+        self.asked = frozenset(request.fetches)
         self.extra: List[str] = self._plan.names(How.FETCH)
         self._watched = self._plan.names(How.WATCH)
         self._folder = WatchFolder(sorted(self._plan.watched()))

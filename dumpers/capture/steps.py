@@ -21,6 +21,8 @@ _SCATTER_REPLACING = ("ScatterUpdate", "ResourceScatterUpdate", "ScatterNdUpdate
 _ONLY_READING = ("ReadVariableOp", "ResourceGather", "ResourceGatherNd", "VariableShape", "VarIsInitializedOp",
                  "IsVariableInitialized", "DestroyResourceOp")  # fmt: skip
 _TABLE_PREFIX = "_embedding"
+_SAVING = ("SaveV2", "Save", "SaveSlices", "RestoreV2", "Restore", "RestoreSlice")
+_INPUTS = ("Placeholder", "IteratorGetNext", "IteratorGetNextSync", "IteratorGetNextAsOptional")
 
 
 class Steps:
@@ -82,16 +84,52 @@ def is_training_run(graph: tf.Graph, ops: Sequence[Any]) -> bool:
         graph: The ``tf.Graph``.
         ops: The ``tf.Operation`` objects that the run's fetches name.
     """
-    written = [(op, variable) for op in executed(ops) for variable in written_variables(op)]
-    if not written:
+    run = executed(ops)
+    return any(written_variables(op) for op in run) and _updates(graph, run, _trained_names(graph))
+
+
+def is_evaluation_run(graph: tf.Graph, ops: Sequence[Any]) -> bool:
+    """Tells whether a run in a graph that cannot train is one over a batch: inference, or an update of metrics.
+
+    Savers, restorers and initialisers are none. Nor is reading what the other runs have accumulated (the value of a
+    metric), unless a batch comes with it.
+
+    Args:
+        graph: The ``tf.Graph``.
+        ops: The ``tf.Operation`` objects that the run's fetches name.
+    """
+    run = executed(ops)
+    if any(op.type in _SAVING for op in run):
         return False
-    counted = _trained_names(graph)
+    if any(written_variables(op) for op in run):
+        return _updates(graph, run, ())
+    if not any(op.outputs and not op.type.startswith("Queue") for op in ops):
+        return False
+    if any(op.type in _INPUTS or "Dequeue" in op.type for op in run):
+        return True
+    read = {op.name for op in run if op.type in _VARIABLES}
+    return not (read and read & _accumulated(graph))
+
+
+def _updates(graph: tf.Graph, ops: Iterable[Any], counted: Collection[str]) -> bool:
+    """Tells whether ops give one of the counted variables (any if none is) a value that depends on a variable."""
     initialisers = _initialisers(graph)
     reads: Dict[str, bool] = {}
     return any(
         (not counted or variable.name in counted) and op.name not in initialisers and _depends_on_variable(op, reads)
-        for op, variable in written
+        for op in ops
+        for variable in written_variables(op)
     )
+
+
+def _accumulated(graph: tf.Graph) -> Set[str]:
+    """Names of the variables that some op of the graph adds to or otherwise updates."""
+    return {
+        variable.name
+        for op in graph.get_operations()
+        for variable in written_variables(op)
+        if op.type not in _REPLACING
+    }
 
 
 def written_variables(op: tf.Operation) -> List[Any]:

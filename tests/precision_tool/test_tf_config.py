@@ -175,6 +175,113 @@ def test_sess_dump(tf_config, tmp_path, monkeypatch):
 
 def test_public_names(tf_config):
     assert sorted(tf_config.__all__) == [
-        "FUSION_OFF_FILE", "FUSION_SWITCH_FILE", "seed_everything", "sess_dump", "session_dump_config",
+        "FUSION_OFF_FILE", "FUSION_SWITCH_FILE", "NpuPrintLossScaleCallBack", "estimator_dump",
+        "estimator_dump_config", "npu_device_dump_config", "seed_everything", "sess_dump", "session_dump_config",
         "update_custom_op",
     ]  # fmt: skip
+    assert all(getattr(tf_config, name) for name in tf_config.__all__)
+    with pytest.raises(AttributeError, match="nothing"):
+        tf_config.nothing  # noqa: B018
+
+
+def test_estimator_dump(tf_config, tmp_path, monkeypatch):
+    monkeypatch.setenv("TF_DUMP_STEP", "1")
+    with tf.Graph().as_default():
+        v = tf1.get_variable("v", initializer=2.0)
+        train = tf1.train.GradientDescentOptimizer(0.1).minimize(v * v)
+        hook = tf_config.estimator_dump()
+        assert isinstance(hook, tf1.train.SessionRunHook)
+        with tf1.train.MonitoredTrainingSession(hooks=[hook]) as session:
+            for _ in range(3):
+                session.run(train)
+    (record,) = (tmp_path / "precision_data" / "tf" / "tf_debug").glob("run_*")
+    assert json.loads((record / "record.json").read_text())["step"] == 1
+    assert os.environ["NPU_DUMP_GRAPH"] == "true"
+
+
+def test_estimator_dump_config_without_a_plug_in(tf_config, tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("TF_DUMP_STEP", "0|3-5")
+    root = tmp_path / "precision_data"
+    dump = tf_config.estimator_dump_config(action="dump|prof")
+    assert (dump.enable_dump, dump.enable_dump_debug) == (True, False)
+    assert (dump.dump_path, dump.dump_step, dump.dump_mode) == (str(root / "npu/debug_0/dump"), "0|3-5", "all")
+    overflow = tf_config.estimator_dump_config("dump|overflow")
+    assert (overflow.enable_dump, overflow.enable_dump_debug) == (False, True)
+    assert (overflow.dump_path, overflow.dump_mode, overflow.dump_step) == (str(root / "overflow/dump"), "all", None)
+    assert tf_config.estimator_dump_config() is None
+    capsys.readouterr()
+    assert tf_config.estimator_dump_config("fusion_off") is None
+    assert "FUSION_OFF_FILE" in capsys.readouterr().err
+    monkeypatch.setenv("PRECISION_TOOL_DUMP", "True")
+    assert tf_config.estimator_dump_config().enable_dump is True
+    assert (root / "npu/debug_0/dump").is_dir()
+
+
+def test_estimator_dump_config_uses_the_class_of_the_plug_in(tf_config, tmp_path, monkeypatch):
+    """A package of that name with a class that takes the documented arguments, and no others."""
+    package = tmp_path / "site" / "npu_bridge"
+    package.mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "npu_init.py").write_text(
+        "class DumpConfig:\n"
+        "    def __init__(self, enable_dump=False, dump_path=None, dump_step=None, dump_mode='output',\n"
+        "                 enable_dump_debug=False, dump_debug_mode='all'):\n"
+        "        self._enable_dump, self._dump_path = enable_dump, dump_path\n"
+    )
+    monkeypatch.syspath_prepend(str(package.parent))
+    config = tf_config.estimator_dump_config("dump")
+    assert type(config).__module__ == "npu_bridge.npu_init"
+    assert config._enable_dump is True
+
+
+def test_npu_device_dump_config(tf_config, tmp_path):
+    """Options are whatever object the plug-in keeps; only what an action means is set."""
+    from types import SimpleNamespace
+
+    def filled(action):
+        options = SimpleNamespace(dump_config=SimpleNamespace())
+        device = SimpleNamespace(global_options=lambda: options)
+        assert tf_config.npu_device_dump_config(device, action) is device
+        flat = dict(vars(options), **vars(options.dump_config))
+        flat.pop("dump_config")
+        return flat
+
+    root = str(tmp_path / "precision_data")
+    assert filled("dump|fusion_off") == {
+        "enable_dump": True, "dump_path": root + "/npu/debug_0/dump", "dump_step": "0", "dump_mode": "all",
+        "op_debug_level": 4, "fusion_switch_file": tf_config.FUSION_OFF_FILE,
+    }  # fmt: skip
+    assert filled("dump|overflow|fusion_switch") == {
+        "enable_dump_debug": True, "dump_path": root + "/overflow/dump", "dump_debug_mode": "all", "op_debug_level": 4,
+        "fusion_switch_file": tf_config.FUSION_SWITCH_FILE,
+    }  # fmt: skip
+    assert filled("prof") == {}
+
+
+def test_loss_scale_is_told_each_batch(tmp_path):
+    """A Keras training in a process of its own, with Keras' own loss-scaling optimizer."""
+    import subprocess
+    import sys
+
+    if not hasattr(tf.keras.mixed_precision, "LossScaleOptimizer"):
+        pytest.skip("Keras of TensorFlow 1.15 has no optimizer that scales the loss")
+    program = """
+import numpy as np, tensorflow as tf
+import precision_tool.tf_config as npu_tf_config
+model = tf.keras.Sequential([tf.keras.layers.Dense(1)])
+optimizer = tf.keras.mixed_precision.LossScaleOptimizer(tf.keras.optimizers.SGD(0.1))
+model.compile(optimizer, "mse")
+told = npu_tf_config.NpuPrintLossScaleCallBack(optimizer, loss=lambda: 0.5)
+model.fit(np.ones((6, 2), np.float32), np.ones((6, 1), np.float32), batch_size=2, verbose=0, callbacks=[told])
+class Device:
+    loss_scale, last_step_finite = tf.Variable(1024.0), tf.constant(False)
+npu_tf_config.NpuPrintLossScaleCallBack(Device).on_train_batch_begin(7)
+"""
+    environment = dict(os.environ, ROOT_DIR=str(tmp_path), PYTHONPATH=os.getcwd(), TF_CPP_MIN_LOG_LEVEL="3")
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    told = [line for line in done.stderr.splitlines() if "loss_scale" in line]
+    assert told == [
+        *(f"[precision_tool] step {step}: loss_scale=32768.0 last_step_finite=unknown loss=0.5" for step in range(3)),
+        "[precision_tool] step 7: loss_scale=1024.0 last_step_finite=False",
+    ]
