@@ -30,6 +30,7 @@ LEFT_ZERO = "left is zero"
 RIGHT_ZERO = "right is zero"
 BOTH_EMPTY = "both sides are empty"
 EQUAL_NOT_FINITE = "equal element for element, none finite"
+EQUAL_BY_HASH = "equal by hash"
 OVER_LIMIT = "over the limit"
 """Phrases of a result file's CompareFailReason that its readers understand."""
 
@@ -71,6 +72,8 @@ class Figures:
         pattern: What explains the difference as a whole ("scaled by 2 (right = 2 x left)"), empty if nothing simple.
         reasons: Column name -> why the figure is undefined.
         flattened: Figures of the flattened data when only the shapes differ.
+        estimated: What is estimated and from what, where a side has a summary instead of values and the data differ;
+            ``differing`` is then None, since nobody counted. Empty for figures that are exact.
         details: The second look (:mod:`compare.second_look`), None where it was not taken or nothing differs.
     """
 
@@ -106,6 +109,7 @@ class Figures:
     pattern: str = ""
     reasons: Mapping[str, str] = field(default_factory=dict)
     flattened: Figures | None = None
+    estimated: str = ""
     details: Details | None = None
 
     @property
@@ -120,8 +124,13 @@ class Figures:
 
     @property
     def comparable(self) -> bool:
-        """Whether elements could be held against each other."""
-        return self.differing is not None
+        """Whether elements could be held against each other, or what is known of them."""
+        return self.differing is not None or bool(self.estimated)
+
+    @property
+    def differs(self) -> bool:
+        """Whether the data are known to differ, with a count or without."""
+        return bool(self.differing or self.estimated)
 
     @property
     def equal(self) -> bool:
@@ -163,7 +172,7 @@ class Figures:
             return "shapes differ"
         if not self.comparable:
             return "not comparable"
-        return "different" if self.differing else "equal"
+        return "different" if self.differs else "equal"
 
     @property
     def suspicious(self) -> bool:
@@ -172,7 +181,7 @@ class Figures:
         Any difference of ids, of non-finite elements and of what has no relative distance; else a relative distance
         from :data:`SUSPICIOUS` on.
         """
-        if not self.differing:
+        if not self.differs:
             return False
         if self.non_finite_mismatches or self.exact_kind or self.relative_distance is None:
             return True
@@ -189,7 +198,7 @@ class Figures:
             return True
         if self.cosine is not None:
             return self.cosine < threshold
-        if not self.differing or self.finite == 0:
+        if not self.differs or self.finite == 0:
             return False
         if self.scalar and self.relative_distance is not None:
             return self.relative_distance > distance_at(threshold)
@@ -204,6 +213,8 @@ class Figures:
         """
         if self.non_finite_mismatches:
             return (0, -float(self.non_finite_mismatches))
+        if self.estimated:
+            return (3, -(self.relative_distance or 0.0))
         if self.differing and self.exact_kind:
             return (1, -self.differing / max(self.elements, 1))
         if self.differing and self.relative_distance is None:

@@ -44,7 +44,9 @@ _MARGIN_NS: Final = 50_000_000
 
 _LONGEST_LINE: Final = 1 << 22
 _OF_PAIR: Final = frozenset({"index", "op", "op_type", "left_names", "right_names", "left", "right"})
-_OF_RECORD: Final = ("op", "io", "slot", "dtype", "shape", "format", "original_shape", "note", "source")
+_OF_RECORD: Final = (
+    "op", "io", "slot", "dtype", "shape", "format", "original_shape", "note", "source", "statistics", "summary",
+)  # fmt: skip
 
 
 class Journal:

@@ -115,7 +115,8 @@ def _below(figures: Figures, limit: float) -> str:
         return f"cosine {figures.cosine:.6f} below {limit:g}"
     if figures.scalar and figures.relative_distance is not None:
         return f"relative_distance {figures.relative_distance:.6g} of a scalar above {distance_at(limit):.6g}"
-    return f"no cosine ({figures.reasons.get('CosineSimilarity', 'undefined')}) and {figures.differing} elements differ"
+    reason = figures.reasons.get("CosineSimilarity", "undefined")
+    return f"no cosine ({reason}) and {'some' if figures.differing is None else figures.differing} elements differ"
 
 
 def _value(figures: Figures, name: str) -> float | None:

@@ -22,6 +22,7 @@ from compare.figures import (
     BOTH_EMPTY,
     BOTH_ZERO,
     COLUMNS,
+    EQUAL_BY_HASH,
     EQUAL_NOT_FINITE,
     LEFT_ZERO,
     NON_FINITE_MISMATCH,
@@ -103,7 +104,7 @@ class ResultRow:
         distance = self.figures.get("RelativeEuclideanDistance")
         if distance is not None:
             return distance > distance_at(threshold)
-        equal = any(phrase in self.reason for phrase in (BOTH_ZERO, BOTH_EMPTY, EQUAL_NOT_FINITE))
+        equal = any(phrase in self.reason for phrase in (BOTH_ZERO, BOTH_EMPTY, EQUAL_NOT_FINITE, EQUAL_BY_HASH))
         return False if equal else None
 
 

@@ -20,6 +20,7 @@ from compare.pairing import Pair, Unpaired, pair_dumps
 from compare.parallel import threaded_map
 from compare.schedule import run_units
 from compare.selection import Selection
+from compare.summary_pairs import compare_summaries, has_summaries
 from compare.table import Comparison, ComparisonRow
 from compare.units import Look, Unit, Wanted, units_of
 from compare.views import align, as_stored
@@ -172,12 +173,21 @@ def compare_pair(pair: Pair, wanted: Wanted = _ALL) -> ComparisonRow:
         pair: Two records.
         wanted: What is to be found out.
     """
+    if has_summaries(pair):
+        return _by_summaries(pair)
     for record in (pair.left, pair.right):
         if record.source is None:
             reason = f"no value: {record.note.removeprefix('no value: ') or record.dtype}"
             return row_of(pair, shape=pair.left.shape, reason=reason)
     try:
         return _in_place(pair, wanted) if as_stored(pair) else _compared(pair, wanted)
+    except DataError as error:
+        return row_of(pair, shape=pair.left.shape, reason=f"unreadable: {error}", unreadable=True)
+
+
+def _by_summaries(pair: Pair) -> ComparisonRow:
+    try:
+        return compare_summaries(pair)
     except DataError as error:
         return row_of(pair, shape=pair.left.shape, reason=f"unreadable: {error}", unreadable=True)
 

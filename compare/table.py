@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from compare.figures import COLUMNS, EQUAL_NOT_FINITE, NON_FINITE_MISMATCH, Figures, shape_text
+from compare.figures import COLUMNS, EQUAL_BY_HASH, EQUAL_NOT_FINITE, NON_FINITE_MISMATCH, Figures, shape_text
 from compare.result_file import ResultFile, ResultRow, read_csv
 from dumpers.formats.atomic import atomic_file
 
@@ -159,16 +159,20 @@ def figure_messages(figures: Figures, metrics: Sequence[str] = COLUMNS) -> list[
     """Says what the ten columns cannot: counts of NaN and of differing elements, a pattern, undefined figures."""
     told: list[str] = []
     if figures.non_finite_mismatches:
-        told.append(
-            f"{figures.non_finite_mismatches} {NON_FINITE_MISMATCH}(es); the first at element {figures.mismatch_index}"
-        )
+        place = figures.mismatch_index
+        first = "where is not known" if place is None else f"the first at element {place}"
+        least = "at least " if figures.estimated else ""
+        told.append(f"{least}{figures.non_finite_mismatches} {NON_FINITE_MISMATCH}(es); {first}")
     if figures.nan_left or figures.nan_right or figures.inf_left or figures.inf_right:
         told.append(
             f"NaN {figures.nan_left} left {figures.nan_right} right; infinite {figures.inf_left} left "
             f"{figures.inf_right} right; figures are over the other elements"
         )
-    if figures.equal and figures.elements and not figures.finite:
+    hashed = EQUAL_BY_HASH in figures.reasons.get(COLUMNS[0], "")
+    if figures.equal and figures.elements and not figures.finite and not hashed:
         told.append(EQUAL_NOT_FINITE)
+    if figures.estimated:
+        told.append(figures.estimated)
     if figures.differing:
         told.append(f"{figures.differing} of {figures.elements} elements differ")
     if figures.max_abs_exact is not None:
@@ -185,6 +189,7 @@ def _undefined(figures: Figures, metrics: Sequence[str]) -> list[str]:
     for column in metrics:
         if column in figures.reasons:
             columns.setdefault(figures.reasons[column], []).append(column)
+    columns.pop(figures.estimated, None)  # told before
     whole = [reason for reason in columns if all(figures.reasons.get(column) == reason for column in COLUMNS)]
     return whole or [f"{' '.join(names)} undefined: {reason}" for reason, names in columns.items()]
 

@@ -43,8 +43,8 @@ class Tolerance:
 
 def required_tolerance(figures: Figures) -> Tolerance:
     """Returns the tolerances that a comparison needs, never smaller than what the data need."""
-    if not figures.comparable:
-        reason = next(iter(figures.reasons.values()), "not comparable")
+    if figures.differing is None:
+        reason = figures.estimated or next(iter(figures.reasons.values()), "not comparable")
         return Tolerance(None, None, reason, reason)
     if figures.differing == 0:
         return Tolerance(0.0, 0.0)

@@ -16,6 +16,7 @@ from dumpers.errors import DataError, one_line
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from dumpers.formats.summary import Summary
     from dumpers.graph import Graph
 
 Io = Literal["input", "output"]
@@ -44,7 +45,8 @@ class RecordedStatistics:
         count: Number of elements.
         nan, pos_inf, neg_inf: Numbers of non-finite elements.
         min, max, mean: Over the elements as the writer defines it (most writers take finite elements only).
-        l2: Euclidean norm.
+        l1, l2: Sum of magnitudes, Euclidean norm.
+        zero_share: Zeros of all numbers, 0 to 1.
     """
 
     count: int | None = None
@@ -55,6 +57,8 @@ class RecordedStatistics:
     max: float | None = None
     mean: float | None = None
     l2: float | None = None
+    l1: float | None = None
+    zero_share: float | None = None
 
     @property
     def finite(self) -> bool | None:
@@ -90,6 +94,7 @@ class TensorRecord:
         note: Why there is no value, or what is odd about it.
         task_id, stream_id: Device task, None elsewhere.
         statistics: Figures that the file itself states; such a record may have no ``source``.
+        summary: What our own record keeps of a tensor instead of its values; its figures are in ``statistics`` too.
     """
 
     op: str
@@ -108,6 +113,7 @@ class TensorRecord:
     task_id: int | None = None
     stream_id: int | None = None
     statistics: RecordedStatistics | None = None
+    summary: Summary | None = None
 
     @property
     def name(self) -> str:

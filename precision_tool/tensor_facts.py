@@ -212,7 +212,7 @@ def _recorded(found: RecordedStatistics) -> dict[str, Any]:
         "min": _finite(found.min),
         "max": _finite(found.max),
         "mean": _finite(found.mean),
-        "zero_share": None,
+        "zero_share": found.zero_share,
     }
 
 

@@ -16,6 +16,7 @@ from dumpers.dtypes import WITHOUT_VALUE
 from dumpers.errors import DataError
 from dumpers.formats.npy import NpySource
 from dumpers.formats.raw import regular_only
+from dumpers.formats.summary import Summary, read_summary
 from dumpers.formats.tf_graph import read_graph_def
 from dumpers.graph import Graph
 from dumpers.records import Dump, Problem, TensorRecord, execution_order
@@ -119,6 +120,9 @@ class _Manifest:
         time = entry.get("timestamp_us")
         dims = None if shape is None else tuple(dim for dim in shape if isinstance(dim, int))
         source, note = self._source(entry, dtype, dims)
+        summary = self._summary(index, entry)
+        if summary is not None and source is None:
+            note = f"statistics only ({summary.mode})"
         return TensorRecord(
             op=op,
             op_type=str(entry.get("op_type") or ""),
@@ -131,7 +135,17 @@ class _Manifest:
             timestamp_us=time if type(time) is int else None,
             device="tf",
             note=note,
+            statistics=summary.statistics if summary is not None else None,
+            summary=summary,
         )
+
+    def _summary(self, index: int, entry: Mapping[str, Json]) -> Summary | None:
+        """What the record keeps of a tensor instead of its values."""
+        try:
+            return read_summary(entry.get("summary"))
+        except ValueError as error:
+            self._bad(index, f"has a summary that {error}")
+            return None
 
     def _source(
         self, entry: Mapping[str, Json], dtype: str, shape: tuple[int, ...] | None

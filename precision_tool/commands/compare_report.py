@@ -100,7 +100,7 @@ def report_data(comparison: Comparison, target: Path, limits: Limits) -> dict[st
         "left_out": comparison.left_out,
         "limits": limits.as_dict(),
         "below": [_row_data(row, metrics) for row in over_limits(comparison, limits)],
-        "differing": sum(1 for row in comparison.judged if row.figures and row.figures.differing),
+        "differing": sum(1 for row in comparison.judged if row.figures and row.figures.differs),
         "not_judged": [_row_data(row, metrics) for row in comparison.not_judged],
         "problems": [{"path": str(p.path), "reason": p.reason} for p in comparison.problems],
     }
