@@ -1,5 +1,6 @@
 # make demo   the main job end to end        make check   lint, types, layers
 # make test   the whole test suite           make lock    renew requirements.lock
+# make test-hosts   the capture side on Python 3.7 and 3.9 with the TensorFlows of training hosts, where those are found
 # PYTHON=... picks the interpreter, VENV=... the folder of the environment, JOBS=... the test processes,
 # DEMO="--fault none --seed 3" hands options to the demo.
 
@@ -10,15 +11,20 @@ STAMP := $(VENV)/.installed
 JOBS ?= 2
 DEMO ?=
 
+HOSTS ?= $(VENV)-hosts
+
 export TF_CPP_MIN_LOG_LEVEL ?= 3
 
-.PHONY: demo test check lock install clean
+.PHONY: demo test test-hosts check lock install clean
 
 demo: install
 	@$(BIN)/python cli.py demo $(DEMO); code=$$?; [ $$code -le 1 ] || exit $$code
 
 test: install
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
+
+test-hosts: install
+	$(BIN)/python tests/hosts/run.py --environments $(HOSTS)
 
 check: install
 	$(BIN)/ruff check .
@@ -46,4 +52,4 @@ lock: install
 		--no-emit-index-url --quiet --upgrade -o requirements.lock
 
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(HOSTS) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -1,5 +1,6 @@
 #!/bin/sh
 # Prints the path of the Python to use: the wish in $1 if given, else 3.11, else 3.13, else 3.12, from PATH and pyenv.
+# "--host 7" asks for a Python 3.7 and nothing else: what a training host has (tests/hosts).
 # A name on PATH may be a pyenv shim that refuses to run, so a candidate counts only if it starts.
 set -u
 
@@ -15,6 +16,14 @@ PY
 
 pyenv_root=${PYENV_ROOT:-}
 [ -n "$pyenv_root" ] || pyenv_root=$(pyenv root 2>/dev/null) || pyenv_root=$HOME/.pyenv
+
+if [ "${1:-}" = --host ]; then
+    for candidate in "python3.$2" "$pyenv_root"/versions/3."$2".*/bin/python3; do
+        usable "$candidate" "$2" && exit 0
+    done
+    echo "No Python 3.$2 found on PATH or under pyenv" >&2
+    exit 1
+fi
 
 if [ -n "${1:-}" ]; then
     for candidate in "$1" "$pyenv_root"/versions/"${1#python}".*/bin/python3; do  # python3.12 may be a shim

@@ -12,6 +12,7 @@ from precision_tool.commands.demo import Demo
 from precision_tool.commands.import_data import ImportData
 from precision_tool.commands.infer import Infer
 from precision_tool.commands.info import Info
+from precision_tool.commands.kit import Kit
 from precision_tool.commands.list_ops import ListOps
 from precision_tool.commands.nan import Nan
 from precision_tool.commands.node_info import NodeInfo
@@ -44,6 +45,7 @@ COMMANDS: tuple[Command, ...] = (
     DumpConvert(),
     Infer(),
     NpuDump(),
+    Kit(),
     Bench(),
     Run(),
 )
