@@ -164,9 +164,12 @@ def figure_messages(figures: Figures, metrics: Sequence[str] = COLUMNS) -> list[
         least = "at least " if figures.estimated else ""
         told.append(f"{least}{figures.non_finite_mismatches} {NON_FINITE_MISMATCH}(es); {first}")
     if figures.nan_left or figures.nan_right or figures.inf_left or figures.inf_right:
+        rest = (
+            "; they count as 0 in what is estimated" if figures.estimated else "; figures are over the other elements"
+        )
         told.append(
             f"NaN {figures.nan_left} left {figures.nan_right} right; infinite {figures.inf_left} left "
-            f"{figures.inf_right} right; figures are over the other elements"
+            f"{figures.inf_right} right{'' if figures.estimated and figures.cosine is None else rest}"
         )
     hashed = EQUAL_BY_HASH in figures.reasons.get(COLUMNS[0], "")
     if figures.equal and figures.elements and not figures.finite and not hashed:
