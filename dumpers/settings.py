@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Mapping, Optional
 
+from .errors import UsageError
+
 DATA_DIRECTORY = "precision_data"
+MAX_LOOP_TURNS = 100000
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,9 @@ class Settings:
     """What a user can set.
 
     Attributes:
-        tf_dump_step: Steps to dump, ``0|3-5|10``; 0 is the first training step, empty means every step.
+        tf_dump_step: Steps to dump, ``0|3-5|10`` or ``0,3-5,10``; 0 is the first training step, empty means
+            every step.
+        loop_turns: Turns of a loop to record of each tensor in it, the first ones and the last; at least 2.
         root_dir: Parent of ``precision_data``; the current folder by default.
         cmd_root_path: Accepted for old configurations and unused: no vendor program is called.
         net_type: ``infer`` or ``train``, see ``TF_DUMP`` documents; only used to match dump directories.
@@ -27,6 +32,7 @@ class Settings:
     """
 
     tf_dump_step: str = "0"
+    loop_turns: int = 8
     root_dir: Path = Path(".")
     cmd_root_path: str = "/usr/local/Ascend/"
     net_type: str = "infer"
@@ -42,12 +48,25 @@ class Settings:
 
 
 def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
-    """Returns the settings with what TF_DUMP_STEP, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE in the environment say."""
+    """Returns the settings with what the environment says.
+
+    That is TF_DUMP_STEP, TF_DUMP_LOOP_TURNS, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE.
+
+    Raises:
+        UsageError: TF_DUMP_LOOP_TURNS is no number of turns.
+    """
     env = os.environ if environ is None else environ
     default = Settings()
     return Settings(
         tf_dump_step=env.get("TF_DUMP_STEP", default.tf_dump_step),
+        loop_turns=_turns(env.get("TF_DUMP_LOOP_TURNS") or str(default.loop_turns)),
         root_dir=Path(env.get("ROOT_DIR") or "."),
         cmd_root_path=env.get("CMD_ROOT_PATH", default.cmd_root_path),
         net_type=env.get("NET_TYPE", default.net_type),
     )
+
+
+def _turns(text: str) -> int:
+    if not (text.isascii() and text.isdigit() and len(text) < 9 and 2 <= int(text) <= MAX_LOOP_TURNS):
+        raise UsageError("TF_DUMP_LOOP_TURNS {!r}: give a number from 2 to {}".format(text[:60], MAX_LOOP_TURNS))
+    return int(text)

@@ -102,7 +102,7 @@ def fill_parameters(
         parameters["dump_mode"].s = b"all"
         parameters["dump_path"].s = os.fsencode(str(workspace.npu_dump()))
         parameters["op_debug_level"].i = settings.op_debug_level
-        parameters["dump_step"].s = settings.tf_dump_step.encode("utf-8")
+        parameters["dump_step"].s = settings.tf_dump_step.replace(",", "|").encode("utf-8")
     if "fusion_off" in action:
         parameters["fusion_switch_file"].s = os.fsencode(FUSION_OFF_FILE)
     elif "fusion_switch" in action:

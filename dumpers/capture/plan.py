@@ -8,13 +8,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Collection, Dict, FrozenSet, List, Sequence, Set, Tuple
 
 from .aliasing import is_reference, live_tensors
+from .nesting import ENTER, LOOP_BACK, branch_depth, loop_depth, loop_groups
 from .steps import executed, is_evaluation_run, is_training_run
 
 if TYPE_CHECKING:
     import tensorflow as tf
 
 WITHOUT_VALUE = frozenset({"resource", "variant"})
-MAX_WATCHED_NAME_BYTES = 255 - len("_00_DebugIdentity_1234567890123456")
+MAX_WATCHED_NAME_BYTES = 255 - len("_00_DebugIdentity_1234567890123456-999")
 """What the debugger's own file name leaves for the last part of an op's name; one byte more aborts the process."""
 
 MAX_WATCHED_BYTES = 1 << 30
@@ -23,11 +24,6 @@ MAX_WATCHED_BYTES = 1 << 30
 _EVALUATION_COUNTER = "eval_step"
 """Collection of the counter that Estimators put into a graph before they evaluate; the model may have its optimizer."""
 
-_LOOP_BACK = frozenset({"NextIteration", "RefNextIteration"})
-_SWITCH = frozenset({"Switch", "RefSwitch", "SwitchN"})
-_MERGE = frozenset({"Merge", "RefMerge"})
-_ENTER = frozenset({"Enter", "RefEnter"})
-_EXIT = frozenset({"Exit", "RefExit"})
 _HARMLESS_STATE = frozenset(
     {"VariableV2", "Variable", "VarHandleOp", "ReadVariableOp", "ResourceGather", "Placeholder"}
 )
@@ -55,6 +51,8 @@ class Taken:
         name: ``op:slot``.
         moment: Position of its op in the fixed order of execution.
         note: Why it is not taken, or what is odd about its value.
+        group: For a tensor in a loop, the moment of what leaves the loop; 0 for others.
+        node: Name of the op in the graph that runs, where TensorFlow put a function's body in the place of its call.
     """
 
     name: str
@@ -66,6 +64,13 @@ class Taken:
     moment: int
     how: How
     note: str = ""
+    group: int = 0
+    node: str = ""
+
+    @property
+    def watch_name(self) -> str:
+        """``op:slot`` for the debugger."""
+        return "{}:{}".format(self.node or self.op, self.slot)
 
     @property
     def size_bytes(self) -> int:
@@ -94,7 +99,21 @@ class Plan:
 
     def watched(self) -> Set[str]:
         """Names of all tensors that the debugger copies."""
-        return set(self.names(How.WATCH)) | self.copied
+        return {taken.watch_name for taken in self.tensors if taken.how is How.WATCH} | self.copied
+
+    def loops(self) -> Set[str]:
+        """Names, for the debugger, of the watched tensors that may have a value each turn."""
+        return {taken.watch_name for taken in self.tensors if taken.how is How.WATCH and taken.group}
+
+    def watched_bytes(self, keep: int) -> int:
+        """Bytes of the debugger's files as far as shapes are known, with ``keep`` turns of each tensor in a loop."""
+        watched = self.watched()
+        return sum(t.size_bytes * (keep if t.group else 1) for t in self.tensors if t.watch_name in watched)
+
+    def moments(self, keep: int) -> int:
+        """Microseconds that the time stamps of a run take, with ``keep`` turns of each tensor in a loop."""
+        last = max([0, *(taken.moment for taken in self.tensors)])
+        return last + 1 + keep * sum(1 for taken in self.tensors if taken.group)
 
     def names(self, how: How) -> List[str]:
         """Names of the tensors taken in one way."""
@@ -116,7 +135,9 @@ def make_plan(graph: tf.Graph, roots: Sequence[tf.Operation], fed: Sequence[tf.T
     fed_names = frozenset(tensor.name for tensor in fed)
     order = in_order(graph, executed(roots, fed_names), fed_names)
     live = live_tensors(order, fed_names)
-    view = _View(graph, _nesting(order, _ENTER, _EXIT, _LOOP_BACK), _nesting(order, _SWITCH, _MERGE), live, can_watch)
+    loops, branches = loop_depth(order), branch_depth(order)
+    groups = loop_groups(order, loops)
+    view = _View(graph, loops, branches, live, can_watch)
     impure = impure_ops(order, fed_names)
     tensors = [_taken(tensor, 0, How.FED, "fed") for tensor in fed]
     copied: Set[str] = set()
@@ -125,7 +146,7 @@ def make_plan(graph: tf.Graph, roots: Sequence[tf.Operation], fed: Sequence[tf.T
             if tensor.name in fed_names:
                 continue
             how, note = view.way(tensor, pure=op.name not in impure)
-            tensors.append(_taken(tensor, moment, how, note))
+            tensors.append(_taken(tensor, moment, how, note, groups.get(op.name, 0)))
             if how is How.FETCH and tensor.name in live and view.watchable(tensor):
                 copied.add(tensor.name)
     return Plan(True, tuple(tensors), frozenset(copied), bool(live))
@@ -149,7 +170,7 @@ def in_order(graph: tf.Graph, ops: Set[tf.Operation], fed: Collection[str] = ())
     waiting: Dict[tf.Operation, int] = {}
     users: Dict[tf.Operation, List[tf.Operation]] = {op: [] for op in place}
     for op in place:
-        needed = {t.op for t in op.inputs if t.name not in fed and t.op.type not in _LOOP_BACK} | set(op.control_inputs)
+        needed = {t.op for t in op.inputs if t.name not in fed and t.op.type not in LOOP_BACK} | set(op.control_inputs)
         waiting[op] = len(needed)
         for producer in needed:
             users[producer].append(op)
@@ -181,27 +202,24 @@ class _View:
         self._can_watch = can_watch
 
     def watchable(self, tensor: tf.Tensor) -> bool:
-        """Whether the debugger can write the tensor: its file name fits a file system, its bytes fit one message."""
-        if not self._can_watch or _static_bytes(tensor) > MAX_WATCHED_BYTES:
-            return False
-        parts = tensor.op.name.split("/")
-        lengths = [len(part.encode("utf-8")) for part in parts]
-        plain = not any(part in ("", ".", "..") for part in parts)
-        fits = max(lengths) <= 255 and lengths[-1] <= MAX_WATCHED_NAME_BYTES and sum(lengths) < 3000
-        return plain and fits
+        """Whether the debugger can write the tensor."""
+        return not self._obstacle(tensor)
 
     def way(self, tensor: tf.Tensor, *, pure: bool) -> Tuple[How, str]:
         """Returns how to take a tensor and what to note about it."""
         dtype = tensor.dtype.base_dtype.name
         if dtype in WITHOUT_VALUE:
             return How.NOT, "no value: {}".format(dtype)
-        if self._loops[tensor.op.name]:
-            return How.NOT, "inside a loop: not recorded"
-        watchable = self.watchable(tensor)
-        if self._branches[tensor.op.name]:
-            if watchable:
-                return How.WATCH, ""
-            return How.NOT, "inside a branch that may not run, and its name is too long for the debugger: not recorded"
+        if tensor.op.type in ENTER and self._branches[tensor.op.name]:
+            # Copies behind both the entry and the exit of a loop that does not run let TensorFlow fail the run.
+            return How.NOT, "enters a loop in a branch: not recorded; it has the value of its input"
+        obstacle = self._obstacle(tensor)
+        watchable = not obstacle
+        for depth, place in ((self._loops, "a loop"), (self._branches, "a branch that may not run")):
+            if depth[tensor.op.name]:
+                return (
+                    (How.WATCH, "") if watchable else (How.NOT, "inside {}, {}: not recorded".format(place, obstacle))
+                )
         if is_reference(tensor) and watchable:
             return How.WATCH, ""
         if not self._graph.is_fetchable(tensor):
@@ -212,8 +230,26 @@ class _View:
             return How.FETCH, "value at the end of the step (shares memory with a variable)"
         return How.FETCH, ""
 
+    def _obstacle(self, tensor: tf.Tensor) -> str:
+        """What keeps the debugger from writing the tensor."""
+        if not self._can_watch:
+            return "and TensorFlow's debugger cannot be used"
+        if _static_bytes(tensor) > MAX_WATCHED_BYTES:
+            return "and it is too large for TensorFlow's debugger"
+        if not watchable_name(tensor.op.name):
+            return "and its name is too long for the debugger"
+        return ""
 
-def _taken(tensor: tf.Tensor, moment: int, how: How, note: str) -> Taken:
+
+def watchable_name(op: str) -> bool:
+    """Whether the debugger's file names for an op fit a file system; it ends the process over one that does not."""
+    parts = op.split("/")
+    lengths = [len(part.encode("utf-8")) for part in parts]
+    plain = not any(part in ("", ".", "..") for part in parts)
+    return plain and max(lengths) <= 255 and lengths[-1] <= MAX_WATCHED_NAME_BYTES and sum(lengths) < 3000
+
+
+def _taken(tensor: tf.Tensor, moment: int, how: How, note: str, group: int = 0) -> Taken:
     return Taken(
         name=tensor.name,
         op=tensor.op.name,
@@ -224,6 +260,7 @@ def _taken(tensor: tf.Tensor, moment: int, how: How, note: str) -> Taken:
         moment=moment,
         how=how,
         note=note,
+        group=group,
     )
 
 
@@ -238,25 +275,6 @@ def _static_bytes(tensor: tf.Tensor) -> int:
         for n in tensor.shape.as_list():
             size *= n if n is not None else 1
     return size
-
-
-def _nesting(
-    order: Sequence[tf.Operation],
-    opens: FrozenSet[str],
-    closes: FrozenSet[str],
-    back: FrozenSet[str] = frozenset(),
-) -> Dict[str, int]:
-    """Returns for each op how many loops (or branches) its outputs lie in."""
-    depth: Dict[str, int] = {}
-    for op in order:
-        producers = [t.op for t in op.inputs if t.op.type not in back] + list(op.control_inputs)
-        level = max([depth.get(producer.name, 0) for producer in producers] or [0])
-        if op.type in opens:
-            level += 1
-        elif op.type in closes:
-            level = max(level - 1, 0)
-        depth[op.name] = level
-    return depth
 
 
 def impure_ops(order: Sequence[tf.Operation], fed: Collection[str]) -> Set[str]:

@@ -12,6 +12,7 @@ from .aliasing import private
 from .arrays import storable
 from .plan import How, Plan, Taken
 from .requests import Fetched, Request
+from .turns import Turns, time_stamps
 from .watch import WatchFolder
 
 if TYPE_CHECKING:
@@ -53,13 +54,14 @@ class RecordedStep:
         self._request = request
         self.asked = frozenset(request.fetches)
         self.extra: List[str] = self._plan.names(How.FETCH)
-        self._watched = self._plan.names(How.WATCH)
-        self._folder = WatchFolder(sorted(self._plan.watched()))
+        loops = self._plan.loops()
+        self._watched = sorted(self._plan.watched() - self._plan.copied - loops)
+        self._folder = WatchFolder(sorted(self._plan.watched()), loops, recorder.loop_turns)
+        self._turns: Dict[str, Turns] = {}
         self._values: Dict[str, Any] = {}
         self._notes: Dict[str, str] = {}
         if plan is not None:
-            count = plan.tensors[-1].moment + 1 if plan.tensors else 1
-            self._start_us = recorder.moments(count)
+            self._start_us = recorder.moments(plan.moments(recorder.loop_turns))
             self._record = recorder.new_record(request, run, step, self._start_us)
             self._graph = recorder.graph_bytes()
             self._values.update(request.fed_copies())
@@ -108,7 +110,7 @@ class RecordedStep:
         self._finished = True
         if self.skipped:
             return
-        self._values.update(self._folder.read(self._watched))
+        self._read_watched()
         shared = self._request.shared_arrays(result)
         for name, value in zip(self.extra, values):  # noqa: B905 - as many as were asked for; Python 3.7
             self._values[name] = _own(value, shared, self._plan.shares_state)
@@ -116,9 +118,17 @@ class RecordedStep:
 
     def fail(self, error: tf.errors.OpError, read: Read) -> None:
         """Queues the record of a run that raised, with what led to the failing op."""
-        self._values.update(self._folder.read(self._watched))
+        self._read_watched()
         self._read_after(read, error.op)
         self._queue("the run failed: {}: {}".format(type(error).__name__, _first_line(error.message)))
+
+    def _read_watched(self) -> None:
+        found, turns = self._folder.read(self._watched), self._folder.read_turns()
+        for taken in self._plan.tensors:
+            if taken.how is How.WATCH and taken.watch_name in found:
+                self._values[taken.name] = found[taken.watch_name]
+            elif taken.how is How.WATCH and taken.watch_name in turns:
+                self._turns[taken.name] = turns[taken.watch_name]
 
     def _read_after(self, read: Read, failing: Optional[tf.Operation]) -> None:
         """Evaluates once more what led to the failing op, as far as that gives the same values."""
@@ -140,16 +150,31 @@ class RecordedStep:
     def _queue(self, reason: str) -> None:
         recorder, record = self._recorder, self._record
         needed = sum(int(getattr(value, "nbytes", 0)) for value in self._values.values())
+        needed += sum(turns.size_bytes for turns in self._turns.values())
         names = [taken.name for taken in self._plan.tensors]
         recorder.submit(len(self._graph), record.open, self._graph, names, needed)
         self._graph = b""
-        for taken in self._plan.tensors:
-            value, note = self._value(taken, failed=bool(reason))
+        for taken, moment, turn in time_stamps(self._plan.tensors, self._turns):
+            value, note = self._value(taken, failed=bool(reason)) if turn is None else self._turn(taken, turn)
             size = value[0].nbytes if value is not None else 0
-            recorder.submit(size, record.write, taken, self._start_us + taken.moment, value, note)
+            recorder.submit(size, record.write, taken, self._start_us + moment, value, note)
         recorder.submit(0, record.close, reason)
 
+    def _turn(self, taken: Taken, index: int) -> Tuple[Optional[Tuple[NDArray[np.generic], str]], str]:
+        turns = self._turns[taken.name]
+        number, path = turns.files[index]
+        value = self._folder.read_turn(path)
+        if value is None:
+            return None, "{}; no value: its file was cut short".format(turns.note(number))
+        try:
+            array, dtype, note = storable(value, taken.dtype)
+        except ValueError as error:
+            return None, "{}; {}".format(turns.note(number), error)
+        return (array, dtype), "; ".join(text for text in (turns.note(number), taken.note, note) if text)
+
     def _value(self, taken: Taken, *, failed: bool) -> Tuple[Optional[Tuple[NDArray[np.generic], str]], str]:
+        if taken.name in self._turns:
+            return None, self._turns[taken.name].summary
         if taken.name not in self._values:
             note = self._notes.get(taken.name) or taken.note
             if not note or taken.how is not How.NOT:

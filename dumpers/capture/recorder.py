@@ -8,6 +8,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
 
+from ..settings import read_settings
 from .plan import Plan, make_plan
 from .record import FORMAT, RunRecord
 from .recorded_step import RecordedStep
@@ -60,9 +61,17 @@ class Recorder:
         folder: Where the ``run_*`` folders go.
         steps: Which steps to record.
         worker: The background writer.
+        loop_turns: How many turns of a loop to record; as ``TF_DUMP_LOOP_TURNS`` says by default.
     """
 
-    def __init__(self, session: tf.compat.v1.Session, folder: Path, steps: Steps, worker: BoundedWorker) -> None:
+    def __init__(
+        self,
+        session: tf.compat.v1.Session,
+        folder: Path,
+        steps: Steps,
+        worker: BoundedWorker,
+        loop_turns: Optional[int] = None,
+    ) -> None:
         self._session = session
         self._folder = folder
         self._steps = steps
@@ -72,6 +81,7 @@ class Recorder:
         self._lock = threading.Lock()
         self._last_us = 0
         self.say_once = SayOnce()
+        self.loop_turns = read_settings().loop_turns if loop_turns is None else loop_turns
 
     def flush(self) -> None:
         """Waits until every record begun so far is on disk."""
@@ -180,14 +190,15 @@ class Recorder:
 
     def _with_room(self, plan: Plan, request: Request) -> Plan:
         """Returns the plan, or one that does without the debugger where that has no room for its files."""
-        watched = plan.watched()
-        needed = sum(taken.size_bytes for taken in plan.tensors if taken.name in watched)
-        if not watched or watch_room(len(watched), needed):
+        watched, needed = plan.watched(), plan.watched_bytes(self.loop_turns)
+        if not watched or watch_room(len(watched) + self.loop_turns * len(plan.loops()), needed):
             return plan
         self.say_once(
             "watch",
             "the temporary directory has no room for {} bytes; {} tensors that share memory with variables are read "
-            "right before the step instead of in it. Set TMPDIR to a larger one".format(needed, len(watched)),
+            "right before the step instead of in it, and loops not at all. Set TMPDIR to a larger one".format(
+                needed, len(watched)
+            ),
         )
         return self._plan(request, can_watch=False)
 

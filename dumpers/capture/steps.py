@@ -49,14 +49,14 @@ class Steps:
 
 
 def parse_steps(text: str) -> Steps:
-    """Parses ``0|3-5|10``. The empty text means every step.
+    """Parses ``0|3-5|10``, also with commas. The empty text means every step.
 
     Raises:
         UsageError: the text is no such list, or has more than 100 items.
     """
     if not text.strip():
         return Steps()
-    items = text.split("|")
+    items = text.replace(",", "|").split("|")
     if len(items) > MAX_ITEMS:
         raise UsageError("steps {!r}: {} items, at most {} are allowed".format(text[:60], len(items), MAX_ITEMS))
     return Steps([_parse_item(text, item.strip()) for item in items])

@@ -2,7 +2,8 @@
 
 A watch puts a deep copy behind a tensor; its consumers, the fetch among them, read the copy. References cannot be
 redirected so: their copies are written to files in a folder of the system's temporary directory, read back here and
-deleted. The debugger aborts the process when it cannot create a file, so the room is checked first.
+deleted. The debugger aborts the process when it cannot create a file, so the room is checked first. A tensor in a loop
+gives a file each turn; :mod:`.turns` bounds them.
 """
 
 from __future__ import annotations
@@ -12,7 +13,9 @@ import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Dict, Iterator, List, Optional, Sequence, Type
+from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Type
+
+from .turns import MEMORY_BYTES, TurnKeeper, Turns
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +24,9 @@ if TYPE_CHECKING:
 
 _DEBUG_OP = "DebugIdentity"
 _SPARE_BYTES = 64 << 20
+_PREFIX = "precision_tool_watch_"
+_MEMORY = "/dev/shm"
+"""A file system in memory: ext4 takes five times as long for files that come and go."""
 
 
 class WatchFolder:
@@ -28,15 +34,25 @@ class WatchFolder:
 
     Args:
         names: ``op:slot`` of each tensor to copy; without any, nothing is created.
+        loops: Those of them that may have a value each turn of a loop.
+        keep: How many turns to keep of each.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], loops: Collection[str] = (), keep: int = 2) -> None:
         self._names = list(names)
+        self._loops = frozenset(loops)
+        self._keep = keep
         self._folder: Optional[Path] = None
+        self._loop_folder: Optional[Path] = None
+        self._keeper: Optional[TurnKeeper] = None
 
     def __enter__(self) -> WatchFolder:
         if self._names:
-            self._folder = Path(tempfile.mkdtemp(prefix="precision_tool_watch_"))
+            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+        if self._loops:
+            self._loop_folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_loop_place()))
+            self._keeper = TurnKeeper(self._loop_folder, self._loops, self._keep)
+            self._keeper.start()
         return self
 
     def __exit__(
@@ -45,8 +61,11 @@ class WatchFolder:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> None:
-        if self._folder is not None:
-            shutil.rmtree(str(self._folder), ignore_errors=True)
+        if self._keeper is not None:
+            self._keeper.stop()
+        for folder in (self._folder, self._loop_folder):
+            if folder is not None:
+                shutil.rmtree(str(folder), ignore_errors=True)
 
     def add_to(self, options: Optional[tf.compat.v1.RunOptions]) -> Optional[tf.compat.v1.RunOptions]:
         """Returns the run's options with the watches added; the caller's own object is left as it is."""
@@ -58,14 +77,13 @@ class WatchFolder:
         if options is not None:
             merged.CopyFrom(options)
         merged.debug_options.reset_disk_byte_usage = True
-        url = "file://{}".format(self._folder)
         for name in self._names:
             op, slot = name.rsplit(":", 1)
             watch = merged.debug_options.debug_tensor_watch_opts.add()
             watch.node_name = op
             watch.output_slot = int(slot)
             watch.debug_ops.append(_DEBUG_OP)
-            watch.debug_urls.append(url)
+            watch.debug_urls.append("file://{}".format(self._loop_folder if name in self._loops else self._folder))
         return merged
 
     def read(self, wanted: Sequence[str]) -> Dict[str, NDArray[np.generic]]:
@@ -75,10 +93,24 @@ class WatchFolder:
             return found
         keys = {"{}:{}".format(name, _DEBUG_OP): name for name in wanted}
         for path in _files(self._folder):
-            name, value = _read_event(path, keys)
+            key, value = _event_value(path)
+            name = keys.get(key)
             if name is not None and value is not None:
                 found[name] = value
         return found
+
+    def read_turns(self) -> Dict[str, Turns]:
+        """Returns the kept turns of each tensor in a loop; one that did not run is left out."""
+        if self._keeper is None:
+            return {}
+        keeper = self._keeper
+        keeper.stop()
+        return {name: Turns(count, tuple(kept), keeper.reason) for name, count, kept in keeper.kept()}
+
+    @staticmethod
+    def read_turn(path: Path) -> Optional[NDArray[np.generic]]:
+        """Returns the value in one of the debugger's files, None if it was cut short or has none."""
+        return _event_value(path)[1]
 
 
 def watch_room(count: int, size_bytes: int) -> bool:
@@ -99,17 +131,26 @@ def _files(folder: Path) -> Iterator[Path]:
     return iter(sorted(paths, key=lambda path: path.name.rsplit("_", 1)[-1]))
 
 
-def _read_event(path: Path, keys: Dict[str, str]) -> "tuple[Optional[str], Optional[NDArray[np.generic]]]":
+def _loop_place() -> str:
+    """Where the files of loops go: a file system in memory, unless somebody has chosen a folder or it is too small."""
+    if "TMPDIR" not in os.environ and os.access(_MEMORY, os.W_OK):
+        space = os.statvfs(_MEMORY)
+        if space.f_bavail * space.f_frsize >= 2 * MEMORY_BYTES:
+            return _MEMORY
+    return tempfile.gettempdir()
+
+
+def _event_value(path: Path) -> "tuple[str, Optional[NDArray[np.generic]]]":
+    """The watch key and the value in one of the debugger's files."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError
 
     try:
         event = tf.compat.v1.Event.FromString(path.read_bytes())
     except (OSError, DecodeError):
-        return None, None
+        return "", None
     for value in event.summary.value:
-        name = keys.get(value.node_name)
         # A tensor without a value (an uninitialised variable) is written without shape and content.
-        if name is not None and value.tensor.dtype and (value.tensor.HasField("tensor_shape")):
-            return name, tf.make_ndarray(value.tensor)
-    return None, None
+        if value.tensor.dtype and value.tensor.HasField("tensor_shape"):
+            return value.node_name, tf.make_ndarray(value.tensor)
+    return "", None

@@ -208,7 +208,7 @@ def test_branches_and_loops(tmp_path, config, manifests, values, control_flow_v1
     assert found["cond/yes:0"] == 2.0
     assert "cond/no:0" not in found
     assert "did not run" in listed["cond/no:0"]["note"]
-    assert listed["while/inc:0"]["note"] == "inside a loop: not recorded"
+    assert listed["while/inc:0"]["note"] == "turn 3; kept 4 of 4"
     assert found["while/Exit:0"] == 5.0
     assert found["total:0"] == 7.0
 
