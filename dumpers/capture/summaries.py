@@ -9,8 +9,8 @@ infinity never stand in a summary.
     ``finite``, ``nan``, ``pos_inf``, ``neg_inf``: numbers of elements. ``min``, ``max``: exact; whole numbers for
     integers. ``mean``, ``l1`` (sum of magnitudes), ``l2`` (Euclidean norm): sums in float64, integers beyond 2^53 as
     their nearest float64. ``zero_share``: zeros of all numbers. ``exponents``: binary exponents of the magnitudes,
-    an object with ``of`` (numbers looked at: all of a tensor of up to 64,256, else the first sixteenth of each block of
-    so many), ``zero``, ``subnormal``, ``first`` and ``counts``: ``counts[i]`` normal numbers with
+    an object with ``of`` (numbers looked at: all of a tensor of up to 8,192, else every 17th of each block of 64,256),
+    ``zero``, ``subnormal``, ``first`` and ``counts``: ``counts[i]`` normal numbers with
     2^e <= |x| < 2^(e+1) for e = ``first`` + i; ``first`` is null where there is none.
 ``sketch`` besides:
     ``projection``: 32 numbers (:mod:`.summary_sketch`) as base64 of little-endian float64, with elements that are not
@@ -47,8 +47,11 @@ VERSION = 1
 BLOCK = 4 * GROUP
 """Numbers that are looked at at a time; with the scratch they stay in the second-level cache."""
 
-_SAMPLE = BLOCK // 16
-"""Numbers of a block that the histogram looks at in a tensor of more than one block: it is the dearest figure."""
+_WHOLE = 8192
+"""Numbers up to which the histogram looks at every one; it is the dearest figure by far."""
+
+_STRIDE = 17
+"""Of larger tensors it takes every 17th: a prime, so that all columns of a matrix take part."""
 
 _ROW = 1004
 """Numbers of one dot product. BLAS adds twice as fast as NumPy, but a long vector makes it start threads of its own."""
@@ -124,7 +127,7 @@ class _Figures:
         self._numbers = numbers
         self._projection = Projection(len(numbers.flat)) if projected else None
         self._histogram = Histogram(numbers.least_exponent)
-        self._sample = len(numbers.flat) if len(numbers.flat) <= BLOCK else _SAMPLE
+        self._stride = 1 if len(numbers.flat) <= _WHOLE else _STRIDE
         self._shift = _shift(numbers.flat)
         self._low: List[Number] = []
         self._high: List[Number] = []
@@ -178,10 +181,9 @@ class _Figures:
         self._add_sums(block)
 
     def _add_exponents(self, block: Array, zero: NDArray[np.bool_], bad: Optional[NDArray[np.bool_]]) -> None:
-        some = block[: self._sample]
-        replaced = 0 if bad is None else int(np.count_nonzero(bad[: self._sample]))
-        zeros = int(np.count_nonzero(zero[: self._sample]))
-        self._histogram.add(some, zeros - replaced, replaced)
+        replaced = 0 if bad is None else int(np.count_nonzero(bad[:: self._stride]))
+        zeros = int(np.count_nonzero(zero[:: self._stride]))
+        self._histogram.add(block[:: self._stride], zeros - replaced, replaced)
 
     def _add_sums(self, block: Array) -> None:
         values = _scratch().values[: len(block)]

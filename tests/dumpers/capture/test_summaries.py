@@ -187,8 +187,8 @@ def test_types_that_numpy_lacks(dtype):
     numbers = numbers_of(raw, name)
     assert numbers is not None
     np.testing.assert_array_equal(numbers.decode(numbers.flat), codes.astype(np.float32))
-    found = check(raw[::7].copy(), name, LOW[dtype], [float(x) for x in codes[::7]])
-    assert found == summarise(codes[::7], dtype, "stats")  # the array of ml_dtypes itself
+    found = check(raw[::9].copy(), name, LOW[dtype], [float(x) for x in codes[::9]])
+    assert found == summarise(codes[::9], dtype, "stats")  # the array of ml_dtypes itself
 
 
 @pytest.mark.parametrize("dtype", ["int4", "uint4"])
@@ -222,7 +222,7 @@ def test_tensors_of_many_blocks():
     assert found["l1"] == pytest.approx(math.fsum(abs(finite)), rel=1e-14)
     assert found["l2"] == pytest.approx(math.sqrt(math.fsum(finite**2)), rel=1e-14)
     assert found["zero_share"] == 50 / len(array)
-    blocks = [array[start : start + BLOCK][: BLOCK // 16] for start in range(0, len(array), BLOCK)]
+    blocks = [array[start : start + BLOCK][::17] for start in range(0, len(array), BLOCK)]
     seen = np.concatenate(blocks)
     known = expected(seen.tolist(), -126)
     shape = found["exponents"]
