@@ -202,16 +202,18 @@ def main() -> int:
         work = args.keep or Path(temporary)
         files = kit_files()
         write_kit(work / "kit", files)
-        placed = placed_modules(list(files))
+        placed, all_well = placed_modules(list(files)), True
         with ThreadPoolExecutor(2) as pool:
             jobs = [
                 (host, pool.submit(check, host, args.environments.resolve(), (work / "kit").resolve(), placed, work))
                 for host in HOSTS
             ]
-            results = [(host, *job.result()) for host, job in jobs]
-    for host, well, said in results:
-        sys.stdout.write("\n".join([f"== {host.name}: {'ok' if well else 'FAILED'}", *said, ""]))
-    return 0 if all(well for _, well, _ in results) else 1
+            for host, job in jobs:
+                well, said = job.result()
+                all_well = all_well and well
+                sys.stdout.write("\n".join([f"== {host.name}: {'ok' if well else 'FAILED'}", *said, ""]))
+                sys.stdout.flush()
+    return 0 if all_well else 1
 
 
 if __name__ == "__main__":

@@ -277,7 +277,9 @@ class Device:
     loss_scale, last_step_finite = tf.Variable(1024.0), tf.constant(False)
 npu_tf_config.NpuPrintLossScaleCallBack(Device).on_train_batch_begin(7)
 """
-    environment = dict(os.environ, ROOT_DIR=str(tmp_path), PYTHONPATH=os.getcwd(), TF_CPP_MIN_LOG_LEVEL="3")
+    environment = dict(
+        os.environ, ROOT_DIR=str(tmp_path), PYTHONPATH=os.pathsep.join(sys.path), TF_CPP_MIN_LOG_LEVEL="3"
+    )
     done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     told = [line for line in done.stderr.splitlines() if "loss_scale" in line]
