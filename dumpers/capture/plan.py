@@ -90,12 +90,14 @@ class Plan:
         tensors: All outputs of all executed ops in one fixed topological order; empty when not a training run.
         copied: Names of tensors that are fetched and need a debugger's copy in front.
         shares_state: Whether the run sees reference variables, so that fetched arrays may be live buffers.
+        can_watch: Whether TensorFlow's debugger can be used.
     """
 
     training: bool
     tensors: Tuple[Taken, ...] = ()
     copied: FrozenSet[str] = frozenset()
     shares_state: bool = False
+    can_watch: bool = False
 
     def watched(self) -> Set[str]:
         """Names of all tensors that the debugger copies."""
@@ -149,7 +151,7 @@ def make_plan(graph: tf.Graph, roots: Sequence[tf.Operation], fed: Sequence[tf.T
             tensors.append(_taken(tensor, moment, how, note, groups.get(op.name, 0)))
             if how is How.FETCH and tensor.name in live and view.watchable(tensor):
                 copied.add(tensor.name)
-    return Plan(True, tuple(tensors), frozenset(copied), bool(live))
+    return Plan(True, tuple(tensors), frozenset(copied), bool(live), can_watch)
 
 
 def is_step(graph: tf.Graph, roots: Sequence[tf.Operation]) -> bool:

@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
 
 from ..settings import read_settings
-from .plan import Plan, make_plan
+from .lowered import FUNCTIONAL, with_bodies
+from .plan import How, Plan, make_plan
 from .record import FORMAT, RunRecord
 from .recorded_step import RecordedStep
 from .requests import Fetched, Fetches, Request, read_request
@@ -78,6 +79,7 @@ class Recorder:
         self._worker = worker
         self._counter = StepCounter()
         self._plans: "OrderedDict[Tuple[Any, ...], Plan]" = OrderedDict()
+        self._bodies: "OrderedDict[int, Tuple[Plan, Plan]]" = OrderedDict()  # the plan itself keeps its id taken
         self._lock = threading.Lock()
         self._last_us = 0
         self.say_once = SayOnce()
@@ -134,7 +136,7 @@ class Recorder:
         run, number = self._counter.begin()
         if number not in self._steps:
             return RecordedStep(self, None, request, run, number)
-        return RecordedStep(self, self._with_room(plan, request), request, run, number)
+        return RecordedStep(self, self._with_bodies(self._with_room(plan, request), request), request, run, number)
 
     def take_back(self, step: int) -> None:
         """Frees the number of a step that failed, unless a later one has started meanwhile."""
@@ -201,6 +203,26 @@ class Recorder:
             ),
         )
         return self._plan(request, can_watch=False)
+
+    def _with_bodies(self, plan: Plan, request: Request) -> Plan:
+        """Returns the plan with the tensors in the bodies of loops and branches that are functions."""
+        if not any(taken.op_type in FUNCTIONAL for taken in plan.tensors):
+            return plan
+        with self._lock:
+            found = self._bodies.get(id(plan))
+        if found is None:
+            names = [*request.fetches, *plan.names(How.FETCH)]
+            feeds = dict(zip((tensor.name for tensor in request.fed), request.feed_values))  # noqa: B905 - Python 3.7
+
+            def prepare(options: tf.compat.v1.RunOptions) -> object:
+                return self._session.run(names, feeds, options)
+
+            found = (plan, with_bodies(plan, self._session.graph, prepare if plan.can_watch else None))
+            with self._lock:
+                self._bodies[id(plan)] = found
+                while len(self._bodies) > _MAX_PLANS:
+                    self._bodies.popitem(last=False)
+        return found[1]
 
     def _local(self) -> bool:
         """Whether the session runs in this process, where the debugger's files can be read."""
