@@ -116,6 +116,10 @@ def test_kept_turns_are_those_of_the_stock_wrapper(tmp_path, config, manifests, 
     assert max(len(values) for values in theirs.values()) == turns + 1
     for name, values in theirs.items():
         ours = turns_of(record, name)
+        tensor = model.graph.get_tensor_by_name(name)
+        if ours[0][0] is None and tensor.op.type == "Enter":
+            # Seen in TensorFlow 1.15 and 2.6: an entry is missing in one of two runs. It has the value of its input.
+            ours = turns_of(record, tensor.op.inputs[0].name)
         count = len(values)
         chosen = [*range(count)] if count <= 8 else [*range(7), count - 1]
         if not values:
