@@ -1,14 +1,17 @@
-"""The raw record of one run: ``run_<us>_<n>/`` with ``graph.pb``, ``tensors/*.npy`` and ``record.json``.
+"""The raw record of one run: ``run_<us>_<n>/`` with ``graph.pb``, the tensors and ``record.json``.
 
 ``record.json`` is written last; a folder without it is not a record. Its keys:
 
-``format`` (1), ``run`` (number of the session's training run, from 1), ``step`` (training step, from 0), ``complete``,
+``format`` (2), ``run`` (number of the session's training run, from 1), ``step`` (training step, from 0), ``complete``,
 ``reason`` (why not complete), ``start_us``, ``graph`` (name of the GraphDef file, null if it could not be written),
 ``fetches`` (tensor and op names), ``feeds`` (name of each fed tensor and its file), ``tensors``: one object for each
 output of each op that ran, in one fixed topological order, with ``op``, ``output``, ``op_type``, ``dtype``, ``shape``
-(null if unknown), ``file`` (relative to the folder, null without a value), ``timestamp_us``, ``note``.
+(null if unknown), ``file`` (relative to the folder, null without a value), ``offset`` (of the first byte in a pack, see
+:mod:`dumpers.capture.pack`; absent where the file is a npy of its own), ``width`` (of the texts in a pack, in bytes),
+``timestamp_us``, ``note``.
 
-Time stamps rise by one microsecond an op from the start of the run; they state the order, not the duration.
+Bytes in a pack are those of the array: row-major, little-endian, texts as fixed-width bytes. Time stamps rise by one
+microsecond an op from the start of the run; they state the order, not the duration.
 """
 
 from __future__ import annotations
@@ -16,28 +19,94 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
+import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from .arrays import write_bytes, write_npy
+from .pack import Group, Place, lay_out, pack_name, write_group
 from .plan import How, Taken
 from .talk import SayOnce
+from .worker import BoundedWorker
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 1
+FORMAT = 2
 MANIFEST = "record.json"
 GRAPH = "graph.pb"
+LAYOUTS = ("pack", "npy")
+"""How tensors are stored: a few large files, or one npy each."""
+
 _DIRECTORY_MODE = 0o700
 _LINE_BYTES = 300
 """Room kept in the manifest for what one tensor needs besides its name."""
 
 
+class Item(NamedTuple):
+    """One tensor of a record.
+
+    Attributes:
+        taken: Which one.
+        timestamp_us: Its time stamp.
+        value: The array, None if there is no value.
+        dtype: Name of its dtype.
+        note: Why there is none, or what is odd.
+    """
+
+    taken: Taken
+    timestamp_us: int
+    value: "Optional[NDArray[np.generic]]"
+    dtype: str
+    note: str = ""
+
+
+class GraphFile:
+    """A serialized graph that many records hold: written once, and linked where the file system has links.
+
+    Args:
+        content: The GraphDef; empty if there is none.
+    """
+
+    def __init__(self, content: bytes) -> None:
+        self.content = content
+        self._written: Optional[Path] = None
+
+    def place(self, path: Path) -> bool:
+        """Puts it at ``path``; False if there is none.
+
+        Raises:
+            OSError: the file system does not take it.
+        """
+        if not self.content:
+            return False
+        if self._written is not None:
+            try:
+                os.link(str(self._written), str(path))
+                return True
+            except OSError:  # no links, too many of them, or the user has taken the first one away
+                pass
+        write_bytes(path, self.content)
+        self._written = path
+        return True
+
+
+class _Line(NamedTuple):
+    """What the manifest says of an item; ``width`` is that of texts, else 0."""
+
+    taken: Taken
+    timestamp_us: int
+    shape: "Optional[Tuple[int, ...]]"
+    dtype: str
+    note: str
+    width: int
+
+
 class RunRecord:
-    """Writes one record. All methods but the constructor run in the writer's thread, in order.
+    """Writes one record in the threads of a worker.
 
     A file system that refuses something ends the record, not the training: the first refusal is said once, the rest of
     the record is skipped, and the manifest says what is missing.
@@ -46,88 +115,124 @@ class RunRecord:
         parent: Folder that gets the ``run_*`` folder.
         header: What the manifest says besides the tensors.
         say_once: Where a refusal is told.
+        layout: One of :data:`LAYOUTS`.
     """
 
-    def __init__(self, parent: Path, header: Dict[str, Any], say_once: SayOnce) -> None:
+    def __init__(self, parent: Path, header: Dict[str, Any], say_once: SayOnce, layout: str = "pack") -> None:
         self._parent = parent
         self._header = header
         self._say_once = say_once
+        self._layout = layout
         self._folder: Optional[Path] = None
-        self._lines: List[Dict[str, Any]] = []
-        self._feeds: Dict[str, Optional[str]] = {}
+        self._lines: List[_Line] = []
+        self._places: List[Optional[Place]] = []
+        self._packs: Dict[int, int] = {}
+        self._lost: Set[int] = set()
+        self._left = 0
+        self._opened = threading.Event()
+        self._lock = threading.Lock()
         self._failure = ""
         self._needed_bytes = 0
 
     @property
     def folder(self) -> Optional[Path]:
-        """The record's folder, None before :meth:`open` and where it could not be made."""
+        """The record's folder, None before it is made and where it could not be made."""
         return self._folder
 
-    def open(self, graph: bytes, names: Sequence[str], needed_bytes: int) -> None:
-        """Makes the folder, keeps room for the manifest and writes the graph.
+    def submit(self, worker: BoundedWorker, graph: GraphFile, items: Sequence[Item], reason: str = "") -> int:
+        """Queues everything.
 
         Args:
-            graph: Serialized GraphDef; empty if there is none.
-            names: Names of the tensors to come.
-            needed_bytes: Their size, for the message when the disk is full.
+            worker: Whose threads write.
+            graph: Of the run.
+            items: The tensors, in order; nobody may change their values any more.
+            reason: Why the record is not complete, where that is not the file system's doing.
+
+        Returns:
+            Bytes of the distinct buffers.
         """
-        self._needed_bytes = needed_bytes + len(graph)
+        values = [None if item.value is None else _contiguous(item.value) for item in items]
+        self._lines = [_line_of(item) for item in items]  # without the arrays, which go as soon as they are written
+        self._places, groups = lay_out(values, share=self._layout == "pack")
+        self._left = len(groups)
+        size = sum(group.size_bytes for group in groups)
+        self._needed_bytes = size + len(graph.content)
+        worker.submit(0, self._open, graph)
+        action: Callable[..., None] = self._write_packed if self._layout == "pack" else self._write_apart
+        for number, group in enumerate(groups):
+            worker.submit(group.size_bytes, action, number, group, reason, lane=group.lane)
+        if not groups:
+            worker.submit(0, self._close, reason)
+        return size
+
+    def _open(self, graph: GraphFile) -> None:
+        """Makes the folder, keeps room for the manifest and writes the graph."""
         try:
             self._folder = self._make_folder()
             # On a full disk the manifest still has to say that the record is not complete.
-            write_bytes(self._reserve(), b"\0" * (4096 + sum(len(name) + _LINE_BYTES for name in names)))
-            if graph:
-                write_bytes(self._folder / GRAPH, graph)
+            room = 4096 + sum(len(line.taken.name) + _LINE_BYTES for line in self._lines)
+            write_bytes(self._reserve(), b"\0" * room)
+            if graph.place(self._folder / GRAPH):
                 self._header["graph"] = GRAPH
         except OSError as error:
             self._refused(error)
+        finally:
+            self._opened.set()
 
-    def write(
-        self, taken: Taken, timestamp_us: int, value: Optional[Tuple[NDArray[np.generic], str]], note: str
-    ) -> None:
-        """Writes one tensor.
-
-        Args:
-            taken: Which one.
-            timestamp_us: Its time stamp.
-            value: The array and the name of its dtype, None if there is no value.
-            note: Why there is none, or what is odd.
-        """
-        file = None
-        if value is not None and self._folder is not None and not self._failure:
-            name = "tensors/{:06d}.npy".format(len(self._lines))
+    def _write_packed(self, number: int, group: Group, reason: str) -> None:
+        self._opened.wait()
+        if self._folder is not None and not self._failure:
             try:
-                write_npy(self._folder / name, value[0])
-                file = name
+                if group.lane not in self._packs:
+                    path = str(self._folder / pack_name(group.lane))
+                    self._packs[group.lane] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+                write_group(self._packs[group.lane], group)
             except OSError as error:
+                self._lost.add(number)
                 self._refused(error)
-        if value is not None and file is None:
-            note = "not written: {}".format(self._failure)
-        if taken.how is How.FED:
-            self._feeds[taken.name] = file
-        self._lines.append(
-            {
-                "op": taken.op,
-                "output": taken.slot,
-                "op_type": taken.op_type,
-                "dtype": value[1] if value is not None else taken.dtype,
-                "shape": list(value[0].shape) if value is not None else taken.shape,
-                "file": file,
-                "timestamp_us": timestamp_us,
-                "note": note,
-            }
-        )
+        else:
+            self._lost.add(number)
+        self._one_done(group, reason)
 
-    def close(self, reason: str = "") -> None:
-        """Writes the manifest.
+    def _write_apart(self, number: int, group: Group, reason: str) -> None:
+        self._opened.wait()
+        for index, value in zip(group.indexes, group.arrays):  # noqa: B905 - one made with the other; Python 3.7
+            if self._folder is None or self._failure:
+                self._lost.add(index)
+                continue
+            try:
+                write_npy(self._folder / _npy_name(index), value)
+            except OSError as error:
+                self._lost.add(index)
+                self._refused(error)
+        self._one_done(group, reason)
 
-        Args:
-            reason: Why the record is not complete, where that is not the file system's doing.
-        """
+    def _one_done(self, group: Group, reason: str) -> None:
+        group.arrays.clear()
+        with self._lock:
+            self._left -= 1
+            last = self._left == 0
+        if last:
+            self._close(reason)
+
+    def _close(self, reason: str) -> None:
+        """Writes the manifest."""
+        for number in self._packs.values():
+            try:
+                os.close(number)
+            except OSError as error:  # a network file system may say only now that it has no room
+                self._lost.update(range(len(self._places)))
+                self._refused(error)
         if self._folder is None:
             return
+        lines = [self._json(index, line) for index, line in enumerate(self._lines)]
+        feeds = {
+            line.taken.name: shown["file"]
+            for line, shown in zip(self._lines, lines)  # noqa: B905 - made one from the other; Python 3.7
+            if line.taken.how is How.FED
+        }
         reason = self._failure or reason
-        manifest = dict(self._header, complete=not reason, reason=reason, feeds=self._feeds, tensors=self._lines)
+        manifest = dict(self._header, complete=not reason, reason=reason, feeds=feeds, tensors=lines)
         text = json.dumps(manifest, indent=0, separators=(",", ":"), sort_keys=True)
         try:
             if self._reserve().exists():
@@ -135,6 +240,30 @@ class RunRecord:
             write_bytes(self._folder / MANIFEST, text.encode("utf-8"))
         except OSError as error:
             self._refused(error)
+
+    def _json(self, index: int, line: _Line) -> Dict[str, Any]:
+        taken, place = line.taken, self._places[index]
+        found: Dict[str, Any] = {
+            "op": taken.op,
+            "output": taken.slot,
+            "op_type": taken.op_type,
+            "dtype": line.dtype,
+            "shape": line.shape,
+            "file": None,
+            "timestamp_us": line.timestamp_us,
+            "note": line.note,
+        }
+        if place is None:
+            return found
+        if (place.group if self._layout == "pack" else index) in self._lost:
+            found["note"] = "not written: {}".format(self._failure)
+        elif self._layout == "npy":
+            found["file"] = _npy_name(index)
+        else:
+            found.update(file=pack_name(place.lane), offset=place.offset)
+            if line.width:
+                found["width"] = line.width
+        return found
 
     def _make_folder(self) -> Path:
         start_us = int(self._header["start_us"])
@@ -146,7 +275,8 @@ class RunRecord:
             except FileExistsError:
                 start_us += 1
                 continue
-            (folder / "tensors").mkdir(mode=_DIRECTORY_MODE)
+            if self._layout == "npy":
+                (folder / "tensors").mkdir(mode=_DIRECTORY_MODE)
             return folder
 
     def _reserve(self) -> Path:
@@ -165,6 +295,24 @@ class RunRecord:
                 self._header["step"], place, error.strerror or error, self._needed_bytes, _free_bytes(place)
             ),
         )
+
+
+def _line_of(item: Item) -> _Line:
+    value = item.value
+    shape = item.taken.shape if value is None else value.shape
+    width = value.dtype.itemsize if value is not None and value.dtype.kind == "S" else 0
+    return _Line(item.taken, item.timestamp_us, shape, item.dtype, item.note, width)
+
+
+def _npy_name(index: int) -> str:
+    return "tensors/{:06d}.npy".format(index)
+
+
+def _contiguous(value: "NDArray[np.generic]") -> "NDArray[np.generic]":
+    """The array as it goes into a file: row-major, little-endian."""
+    if value.dtype.byteorder == ">" or (value.dtype.byteorder == "=" and sys.byteorder == "big"):
+        value = value.astype(value.dtype.newbyteorder("<"))
+    return value if value.flags.c_contiguous else np.array(value, order="C")
 
 
 def make_private(folder: Path) -> None:

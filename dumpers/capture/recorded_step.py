@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple, Type
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Type
 
 import numpy as np
 
@@ -11,6 +11,7 @@ from .aftermath import repeatable_before
 from .aliasing import private
 from .arrays import storable
 from .plan import How, Plan, Taken
+from .record import Item
 from .requests import Fetched, Request
 from .turns import Turns, time_stamps
 from .watch import WatchFolder
@@ -43,6 +44,12 @@ class RecordedStep:
         request: Fetches and feeds of the run.
         run: Number of the run, from 1.
         step: Number of the step, from 0.
+
+    Attributes:
+        skipped: Whether the step is only counted.
+        plan, request: As above; the plan of a skipped step takes nothing.
+        extra: Names of the tensors to fetch with the run.
+        values: Values by name, as far as they are known; before the run those that are fed.
     """
 
     def __init__(self, recorder: Recorder, plan: Optional[Plan], request: Request, run: int, step: int) -> None:
@@ -50,21 +57,21 @@ class RecordedStep:
         self._step = step
         self._finished = False
         self.skipped = plan is None
-        self._plan = plan or Plan(training=True)
-        self._request = request
+        self.plan = plan or Plan(training=True)
+        self.request = request
         self.asked = frozenset(request.fetches)
-        self.extra: List[str] = self._plan.names(How.FETCH)
-        loops = self._plan.loops()
-        self._watched = sorted(self._plan.watched() - self._plan.copied - loops)
-        self._folder = WatchFolder(sorted(self._plan.watched()), loops, recorder.loop_turns)
+        self.extra: List[str] = self.plan.names(How.FETCH)
+        loops = self.plan.loops()
+        self._watched = sorted(self.plan.watched() - self.plan.copied - loops)
+        self._folder = WatchFolder(sorted(self.plan.watched()), loops, recorder.loop_turns)
         self._turns: Dict[str, Turns] = {}
-        self._values: Dict[str, Any] = {}
+        self.values: Dict[str, Any] = {}
         self._notes: Dict[str, str] = {}
         if plan is not None:
             self._start_us = recorder.moments(plan.moments(recorder.loop_turns))
             self._record = recorder.new_record(request, run, step, self._start_us)
-            self._graph = recorder.graph_bytes()
-            self._values.update(request.fed_copies())
+            self._graph = recorder.graph_file()
+            self.values.update(request.fed_copies())
 
     def __enter__(self) -> RecordedStep:
         self._folder.__enter__()
@@ -88,7 +95,7 @@ class RecordedStep:
         """Reads right before the run what can be seen in no other way."""
         import tensorflow as tf
 
-        names = self._plan.names(How.BEFORE)
+        names = self.plan.names(How.BEFORE)
         if not names:
             return
         try:
@@ -98,7 +105,7 @@ class RecordedStep:
             self._notes.update({name: "no value: {}".format(_first_line(error.message)) for name in names})
             return
         for name, value in zip(names, values):  # noqa: B905 - as many as were asked for; Python 3.7
-            self._values[name] = np.array(value)
+            self.values[name] = np.array(value)
 
     def finish(self, result: Fetched, values: Sequence[Any]) -> None:
         """Queues the record of a run that went well.
@@ -111,9 +118,9 @@ class RecordedStep:
         if self.skipped:
             return
         self._read_watched()
-        shared = self._request.shared_arrays(result)
+        shared = self.request.shared_arrays(result)
         for name, value in zip(self.extra, values):  # noqa: B905 - as many as were asked for; Python 3.7
-            self._values[name] = _own(value, shared, self._plan.shares_state)
+            self.values[name] = _own(value, shared, self.plan.shares_state)
         self._queue("")
 
     def fail(self, error: tf.errors.OpError, read: Read) -> None:
@@ -124,9 +131,9 @@ class RecordedStep:
 
     def _read_watched(self) -> None:
         found, turns = self._folder.read(self._watched), self._folder.read_turns()
-        for taken in self._plan.tensors:
+        for taken in self.plan.tensors:
             if taken.how is How.WATCH and taken.watch_name in found:
-                self._values[taken.name] = found[taken.watch_name]
+                self.values[taken.name] = found[taken.watch_name]
             elif taken.how is How.WATCH and taken.watch_name in turns:
                 self._turns[taken.name] = turns[taken.watch_name]
 
@@ -136,56 +143,52 @@ class RecordedStep:
 
         if failing is None:
             return
-        fed = frozenset(tensor.name for tensor in self._request.fed)
-        ops = repeatable_before(failing.graph, self._request.roots, fed, failing)
-        names = [taken.name for taken in self._plan.tensors if taken.op in ops and taken.how is How.FETCH]
+        fed = frozenset(tensor.name for tensor in self.request.fed)
+        ops = repeatable_before(failing.graph, self.request.roots, fed, failing)
+        names = [taken.name for taken in self.plan.tensors if taken.op in ops and taken.how is How.FETCH]
         try:
             values = read(names) if names else []
         except tf.errors.OpError:
             return  # more than one op fails; the record then has the feeds and the reason
         for name, value in zip(names, values):  # noqa: B905 - as many as were asked for; Python 3.7
-            self._values[name] = np.array(value)
+            self.values[name] = np.array(value)
             self._notes[name] = "evaluated again after the step failed"
 
     def _queue(self, reason: str) -> None:
-        recorder, record = self._recorder, self._record
-        needed = sum(int(getattr(value, "nbytes", 0)) for value in self._values.values())
-        needed += sum(turns.size_bytes for turns in self._turns.values())
-        names = [taken.name for taken in self._plan.tensors]
-        recorder.submit(len(self._graph), record.open, self._graph, names, needed)
-        self._graph = b""
-        for taken, moment, turn in time_stamps(self._plan.tensors, self._turns):
-            value, note = self._value(taken, failed=bool(reason)) if turn is None else self._turn(taken, turn)
-            size = value[0].nbytes if value is not None else 0
-            recorder.submit(size, record.write, taken, self._start_us + moment, value, note)
-        recorder.submit(0, record.close, reason)
+        items = [
+            self._item(taken, moment, failed=bool(reason)) if turn is None else self._turn(taken, moment, turn)
+            for taken, moment, turn in time_stamps(self.plan.tensors, self._turns)
+        ]
+        self._recorder.queue(self._record, self._graph, items, reason)
 
-    def _turn(self, taken: Taken, index: int) -> Tuple[Optional[Tuple[NDArray[np.generic], str]], str]:
+    def _turn(self, taken: Taken, moment: int, index: int) -> Item:
         turns = self._turns[taken.name]
         number, path = turns.files[index]
-        value = self._folder.read_turn(path)
+        start, value = self._start_us + moment, self._folder.read_turn(path)
         if value is None:
-            return None, "{}; no value: its file was cut short".format(turns.note(number))
+            return Item(taken, start, None, taken.dtype, turns.note(number) + "; no value: its file was cut short")
         try:
             array, dtype, note = storable(value, taken.dtype)
         except ValueError as error:
-            return None, "{}; {}".format(turns.note(number), error)
-        return (array, dtype), "; ".join(text for text in (turns.note(number), taken.note, note) if text)
+            return Item(taken, start, None, taken.dtype, "{}; {}".format(turns.note(number), error))
+        return Item(taken, start, array, dtype, "; ".join(filter(None, (turns.note(number), taken.note, note))))
 
-    def _value(self, taken: Taken, *, failed: bool) -> Tuple[Optional[Tuple[NDArray[np.generic], str]], str]:
+    def _item(self, taken: Taken, moment: int, *, failed: bool) -> Item:
+        start = self._start_us + moment
         if taken.name in self._turns:
-            return None, self._turns[taken.name].summary
-        if taken.name not in self._values:
+            return Item(taken, start, None, taken.dtype, self._turns[taken.name].summary)
+        if taken.name not in self.values:
             note = self._notes.get(taken.name) or taken.note
             if not note or taken.how is not How.NOT:
                 note = note or "no value: " + ("the run failed" if failed else "did not run or was not initialised")
-            return None, note
+            return Item(taken, start, None, taken.dtype, note)
         try:
-            array, dtype, note = storable(self._values.pop(taken.name), taken.dtype)
+            array, dtype, note = storable(self.values.pop(taken.name), taken.dtype)
         except ValueError as error:
-            return None, str(error)
-        notes = (taken.note, self._notes.get(taken.name, ""), note)
-        return (array, dtype), "; ".join(text for text in notes if text)
+            return Item(taken, start, None, taken.dtype, str(error))
+        if taken.note or note or self._notes:
+            note = "; ".join(filter(None, (taken.note, self._notes.get(taken.name, ""), note)))
+        return Item(taken, start, array, dtype, note)
 
 
 def _own(value: Fetched, shared: List[NDArray[np.generic]], always: bool) -> Fetched:

@@ -6,12 +6,13 @@ import threading
 import time
 from collections import OrderedDict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from ..settings import read_settings
+from .fast_fetch import FastFetch, feed_values
 from .lowered import FUNCTIONAL, with_bodies
 from .plan import How, Plan, make_plan
-from .record import FORMAT, RunRecord
+from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorded_step import RecordedStep
 from .requests import Fetched, Fetches, Request, read_request
 from .steps import Steps
@@ -63,6 +64,8 @@ class Recorder:
         steps: Which steps to record.
         worker: The background writer.
         loop_turns: How many turns of a loop to record; as ``TF_DUMP_LOOP_TURNS`` says by default.
+        layout: How tensors are stored: ``pack`` or ``npy``.
+        direct: Whether what is run is the session's own ``run``, with nothing around it.
     """
 
     def __init__(
@@ -72,16 +75,24 @@ class Recorder:
         steps: Steps,
         worker: BoundedWorker,
         loop_turns: Optional[int] = None,
+        *,
+        layout: str = "pack",
+        direct: bool = False,
     ) -> None:
         self._session = session
         self._folder = folder
         self._steps = steps
         self._worker = worker
         self._counter = StepCounter()
+        self._layout = layout
+        self._direct = direct
         self._plans: "OrderedDict[Tuple[Any, ...], Plan]" = OrderedDict()
         self._bodies: "OrderedDict[int, Tuple[Plan, Plan]]" = OrderedDict()  # the plan itself keeps its id taken
+        self._fast: Dict[int, FastFetch] = {}
+        self._graphs: Dict[int, GraphFile] = {}
         self._lock = threading.Lock()
         self._last_us = 0
+        self._record_bytes = 0
         self.say_once = SayOnce()
         self.loop_turns = read_settings().loop_turns if loop_turns is None else loop_turns
 
@@ -115,7 +126,11 @@ class Recorder:
         with step:
             step.read_before(read)
             try:
-                result, values = plain([fetches, step.extra], feed_dict, step.options(options), run_metadata)
+                fast = self._fast_fetch(step) if options is None and run_metadata is None else None
+                if fast is not None:
+                    result, values = fast[0].run(fetches, fast[1])
+                else:
+                    result, values = plain([fetches, step.extra], feed_dict, step.options(options), run_metadata)
             except tf.errors.OutOfRangeError:
                 raise
             except tf.errors.OpError as error:
@@ -136,6 +151,7 @@ class Recorder:
         run, number = self._counter.begin()
         if number not in self._steps:
             return RecordedStep(self, None, request, run, number)
+        self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
         return RecordedStep(self, self._with_bodies(self._with_room(plan, request), request), request, run, number)
 
     def take_back(self, step: int) -> None:
@@ -159,19 +175,42 @@ class Recorder:
             "graph": None,
             "fetches": list(request.fetches),
         }
-        return RunRecord(self._folder, header, self.say_once)
+        return RunRecord(self._folder, header, self.say_once, self._layout)
 
-    def submit(self, size_bytes: int, action: Callable[..., None], *args: object) -> None:
-        """Hands work to the writer."""
-        self._worker.submit(size_bytes, action, *args)
+    def queue(self, record: RunRecord, graph: GraphFile, items: Sequence[Item], reason: str) -> None:
+        """Hands a record to the writer."""
+        self._record_bytes = record.submit(self._worker, graph, items, reason)
 
-    def graph_bytes(self) -> bytes:
+    def graph_file(self) -> GraphFile:
         """Returns the session's graph, serialized, with the shapes that TensorFlow inferred; empty if it is too big."""
-        try:
-            return bytes(self._session.graph.as_graph_def(add_shapes=True).SerializeToString(deterministic=True))
-        except ValueError as error:
-            self.say_once("graph", "the graph is not in the record: {}".format(error))
-            return b""
+        graph = self._session.graph
+        with self._lock:
+            found = self._graphs.get(graph.version)
+        if found is None:
+            try:
+                found = GraphFile(graph.as_graph_def(add_shapes=True).SerializeToString(deterministic=True))
+            except ValueError as error:
+                self.say_once("graph", "the graph is not in the record: {}".format(error))
+                found = GraphFile(b"")
+            with self._lock:
+                self._graphs = {graph.version: found}  # what it was before will not come back
+        return found
+
+    def _fast_fetch(self, step: RecordedStep) -> Optional[Tuple[FastFetch, List[Any]]]:
+        """Returns how to fetch quickly and what to feed, None where the session's own ``run`` has to do it."""
+        if not self._direct or step.plan.watched():
+            return None
+        feeds = feed_values(step.request, step.values)
+        if feeds is None:
+            return None
+        with self._lock:
+            found = self._fast.get(id(step.plan))
+        if found is None:
+            found = FastFetch(self._session, step.request, step.extra)
+            with self._lock:
+                if step.plan in self._plans.values():
+                    self._fast[id(step.plan)] = found
+        return (found, feeds) if found.possible else None
 
     def _over(self) -> bool:
         last = self._steps.last
@@ -187,7 +226,7 @@ class Recorder:
             with self._lock:
                 self._plans[key] = found
                 while len(self._plans) > _MAX_PLANS:
-                    self._plans.popitem(last=False)
+                    self._fast.pop(id(self._plans.popitem(last=False)[1]), None)
         return found
 
     def _with_room(self, plan: Plan, request: Request) -> Plan:

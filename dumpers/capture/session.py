@@ -32,7 +32,12 @@ _WRAPPED = "_precision_tool_session"
 
 
 def record_session(
-    session: tf.compat.v1.Session, folder: Path, steps: Steps, *, worker: Optional[BoundedWorker] = None
+    session: tf.compat.v1.Session,
+    folder: Path,
+    steps: Steps,
+    *,
+    worker: Optional[BoundedWorker] = None,
+    layout: str = "pack",
 ) -> tf.compat.v1.Session:
     """Returns a session that records the chosen training steps of another one.
 
@@ -45,6 +50,7 @@ def record_session(
         folder: Where the ``run_*`` folders go.
         steps: Which steps to record.
         worker: The background writer, one of its own by default.
+        layout: How tensors are stored: ``pack`` or ``npy``.
 
     Raises:
         UsageError: it is no session of TensorFlow 1's kind.
@@ -54,7 +60,8 @@ def record_session(
     if getattr(session, _RECORDER, None) is not None:
         return session
     inner = _tensorflow_session(session)
-    recorder = Recorder(inner, folder, steps, worker or BoundedWorker())
+    direct = inner is session and type(session).run is BaseSession.run
+    recorder = Recorder(inner, folder, steps, worker or BoundedWorker(), layout=layout, direct=direct)
     if not isinstance(session, BaseSession):
         return _Delegate(session, recorder)
     kind = type(session)

@@ -1,23 +1,27 @@
-"""A background thread whose queue is bounded in bytes, so that dumping never takes more memory than it may."""
+"""Background threads whose queue is bounded in bytes, so that dumping never takes more memory than it may."""
 
 from __future__ import annotations
 
 import threading
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Callable, Deque, Optional, Tuple
+from typing import Callable, Deque, Dict, Optional
 
 QUEUE_BYTES = 256 << 20
-"""What may wait to be written; the training thread then waits too."""
+"""What may wait to be written when more is about to come; the training thread then waits too."""
+
+LANES = 2
+"""Threads that write. A file system takes one file's data in turn, so each lane has files of its own."""
 
 
 class BoundedWorker:
-    """Runs actions one after the other in a thread of its own.
+    """Runs actions in the background, those of one lane one after the other.
 
-    The interpreter waits for the thread before it exits, so nothing that was handed in is lost.
+    The interpreter waits for the threads before it exits, so nothing that was handed in is lost.
 
     Args:
-        queue_bytes: Most bytes that wait at a time; a single larger action is taken when nothing else waits.
+        queue_bytes: Most bytes that may wait when others are admitted; a single larger amount is admitted when nothing
+            else waits.
     """
 
     def __init__(self, queue_bytes: int = QUEUE_BYTES) -> None:
@@ -25,7 +29,7 @@ class BoundedWorker:
         self._waiting_bytes = 0
         self._most_bytes = 0
         self._change = threading.Condition()
-        self._pool: Optional[ThreadPoolExecutor] = None
+        self._pools: Dict[int, ThreadPoolExecutor] = {}
         self._pending: Deque[Future[None]] = deque()
 
     @property
@@ -33,16 +37,18 @@ class BoundedWorker:
         """The most bytes that ever waited."""
         return self._most_bytes
 
-    def submit(self, size_bytes: int, action: Callable[..., None], *args: object) -> None:
-        """Queues ``action(*args)``, which holds ``size_bytes`` of memory; waits while the queue is full."""
+    def admit(self, size_bytes: int) -> None:
+        """Waits until there is room for ``size_bytes``, which the caller is about to make and to submit."""
         with self._change:
             while self._waiting_bytes and self._waiting_bytes + size_bytes > self._limit:
                 self._change.wait()
+
+    def submit(self, size_bytes: int, action: Callable[..., None], *args: object, lane: int = 0) -> None:
+        """Queues ``action(*args)``, which holds ``size_bytes`` of memory, behind what its lane has to do already."""
+        with self._change:
             self._waiting_bytes += size_bytes
             self._most_bytes = max(self._most_bytes, self._waiting_bytes)
-            if self._pool is None:
-                self._pool = ThreadPoolExecutor(max_workers=1, thread_name_prefix="precision_tool_writer")
-            self._pending.append(self._pool.submit(self._run, size_bytes, action, args))
+            self._pending.append(self._pool(lane).submit(self._run, size_bytes, action, args))
             while len(self._pending) > 1 and self._pending[0].done() and self._pending[0].exception() is None:
                 self._pending.popleft()
 
@@ -59,7 +65,14 @@ class BoundedWorker:
                 future = self._pending.popleft()
             future.result()
 
-    def _run(self, size_bytes: int, action: Callable[..., None], args: Tuple[object, ...]) -> None:
+    def _pool(self, lane: int) -> ThreadPoolExecutor:
+        found: Optional[ThreadPoolExecutor] = self._pools.get(lane)
+        if found is None:
+            found = ThreadPoolExecutor(max_workers=1, thread_name_prefix="precision_tool_writer")
+            self._pools[lane] = found
+        return found
+
+    def _run(self, size_bytes: int, action: Callable[..., None], args: "tuple[object, ...]") -> None:
         try:
             action(*args)
         finally:

@@ -1,4 +1,7 @@
-"""Our own raw record of one training step (``run_<us>_<n>``): ``record.json``, ``graph.pb``, ``tensors/*.npy``.
+"""Our own raw record of one training step (``run_<us>_<n>``): ``record.json``, ``graph.pb`` and the tensors.
+
+Those lie one behind the other in a few packs (format 2), or in npy files of their own (``tensors/*.npy``; all of format
+1, and of format 2 where the user asked for it).
 
 ``record.json`` is written last, so a folder without it is a step that was cut off. Everything in it is checked; a path
 that leaves the folder is refused.
@@ -9,27 +12,72 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
+
+import numpy as np
 
 from dumpers.dtypes import WITHOUT_VALUE
 from dumpers.errors import DataError
+from dumpers.formats.lowfloat import stored_bytes
 from dumpers.formats.npy import NpySource
-from dumpers.formats.raw import regular_only
+from dumpers.formats.raw import RawSource, bad_shape, element_count, open_regular, regular_only
 from dumpers.formats.summary import Summary, read_summary
 from dumpers.formats.tf_graph import read_graph_def
 from dumpers.graph import Graph
-from dumpers.records import Dump, Problem, TensorRecord, execution_order
+from dumpers.records import Dump, Problem, TensorRecord, TensorSource, execution_order
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 RECORD_FILE: Final = "record.json"
-FORMAT: Final = 1
+FORMATS: Final = (1, 2)
 
 Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | None"
 
 
+@dataclass(frozen=True)
+class TextSource:
+    """Texts of one width in a pack, as bytes.
+
+    Attributes:
+        path: The pack.
+        offset: Of the first byte.
+        width: Bytes of each text; zero bytes at its end do not count.
+        shape: Of the array.
+    """
+
+    path: Path
+    offset: int
+    width: int
+    shape: tuple[int, ...]
+
+    def load(self) -> NDArray[np.bytes_]:
+        """Returns the array, read-only.
+
+        Raises:
+            DataError: the file vanished or became shorter.
+        """
+        count = element_count(self.shape)
+        with open_regular(self.path) as file:
+            try:
+                raw = np.fromfile(file, np.uint8, count=count * self.width, offset=self.offset)
+            except OSError as error:
+                raise DataError(f"{self.path}: cannot be read: {error.strerror or error}") from error
+        if raw.size != count * self.width:
+            raise DataError(f"{self.path}: became shorter; record the step again")
+        array = raw.view(f"S{self.width}") if raw.size else np.zeros(count, "S1")
+        array = array.reshape(self.shape)
+        array.flags.writeable = False
+        return array
+
+
 def is_tf_record(folder: Path) -> bool:
     """Tells whether a folder is a raw record, finished or cut off."""
-    return (folder / RECORD_FILE).is_file() or ((folder / "graph.pb").is_file() and (folder / "tensors").is_dir())
+    if (folder / RECORD_FILE).is_file() or (folder / ".reserve").is_file():
+        return True
+    return (folder / "graph.pb").is_file() and (folder / "tensors").is_dir()
 
 
 def read_tf_record(path: Path) -> Dump:
@@ -61,9 +109,11 @@ def _load(folder: Path) -> dict[str, Json]:
         raise DataError(f"{path}: cannot be read: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: is not JSON: {error}; record the step again") from error
-    if not isinstance(tree, dict) or tree.get("format") != FORMAT:
+    if not isinstance(tree, dict) or tree.get("format") not in FORMATS:
         version = tree.get("format") if isinstance(tree, dict) else None
-        raise DataError(f"{path}: record format {version!r} is not known (this version reads {FORMAT})")
+        raise DataError(
+            f"{path}: record format {version!r} is not known (this version reads {FORMATS[0]} to {FORMATS[-1]})"
+        )
     return tree
 
 
@@ -77,6 +127,7 @@ class _Manifest:
         self.problems: list[Problem] = []
         self._root = os.path.realpath(folder)
         self._folders: dict[str, bool] = {}
+        self._sizes: dict[Path, int] = {}
         step = tree.get("step")
         self.step = step if isinstance(step, int) else None
         if tree.get("complete") is not True:
@@ -149,7 +200,7 @@ class _Manifest:
 
     def _source(
         self, entry: Mapping[str, Json], dtype: str, shape: tuple[int, ...] | None
-    ) -> tuple[NpySource | None, str]:
+    ) -> tuple[TensorSource | None, str]:
         note = str(entry.get("note") or "")
         name = entry.get("file")
         if name is None:
@@ -157,7 +208,36 @@ class _Manifest:
         file = self._inside(name)
         if file is None:
             return None, "; ".join(filter(None, (note, f"file {name!r} cannot be used")))
+        if "offset" in entry:
+            try:
+                return self._packed(file, entry, dtype, shape), note
+            except DataError as error:
+                self.problems.append(Problem(file, f"{entry.get('op')}: {error}"))
+                return None, "; ".join(filter(None, (note, str(error))))
         return NpySource(file, None if dtype in WITHOUT_VALUE else dtype, shape), note
+
+    def _packed(
+        self, file: Path, entry: Mapping[str, Json], dtype: str, shape: tuple[int, ...] | None
+    ) -> RawSource | TextSource:
+        """Makes sure that what an entry claims is possible and lies in its pack."""
+        offset, width = entry.get("offset"), entry.get("width", 0)
+        if type(offset) is not int or offset < 0 or type(width) is not int or width < 0:
+            raise DataError(f"offset {offset!r}, width {width!r}; damaged, record the step again")
+        if shape is None or bad_shape(shape):
+            raise DataError(f"shape {shape}; damaged, record the step again")
+        count = element_count(shape)
+        try:
+            size = count * width if dtype == "string" else stored_bytes(dtype, count)
+        except ValueError as error:
+            raise DataError(str(error)) from error
+        if file not in self._sizes:
+            self._sizes[file] = os.path.getsize(file)
+        if offset + size > self._sizes[file]:
+            raise DataError(
+                f"{file.name} ends at byte {self._sizes[file]}, its {size} bytes at {offset} are not (all) there; "
+                "record the step again"
+            )
+        return TextSource(file, offset, width, shape) if dtype == "string" else RawSource(file, offset, dtype, shape)
 
     def feeds(self, graph: Graph | None) -> list[TensorRecord]:
         """Fed tensors that the list of tensors does not have."""

@@ -12,8 +12,9 @@ import numpy as np
 import pytest
 
 from dumpers.capture.plan import How, Taken
-from dumpers.capture.record import RunRecord
+from dumpers.capture.record import FORMAT, GraphFile, Item, RunRecord
 from dumpers.capture.talk import SayOnce
+from dumpers.capture.worker import BoundedWorker
 from dumpers.errors import DataError
 from dumpers.formats.registry import read_dump
 from dumpers.formats.schema import tf_message
@@ -21,16 +22,20 @@ from dumpers.tf_dump import extract, recorded_runs
 from dumpers.workspace import Workspace
 
 
-def make_record(workspace, tensors, *, start_us=1000, run=1, step=0, reason=""):
+def make_record(workspace, tensors, *, start_us=1000, run=1, step=0, reason="", layout="pack"):
     """Writes a raw record with our own writer; ``tensors`` is ``[(op, array), ...]``."""
-    header = {"format": 1, "run": run, "step": step, "start_us": start_us, "graph": None, "fetches": []}
-    record = RunRecord(workspace.tf_debug, header, SayOnce())
-    record.open(b"", [op for op, _ in tensors], 0)
+    header = {"format": FORMAT, "run": run, "step": step, "start_us": start_us, "graph": None, "fetches": []}
+    record = RunRecord(workspace.tf_debug, header, SayOnce(), layout)
+    items = []
     for moment, (op, array) in enumerate(tensors):
         taken = Taken(f"{op}:0", op, 0, "Const", "resource" if array is None else "", None, moment, How.FETCH)
-        value = None if array is None else (array, array.dtype.name)
-        record.write(taken, start_us + moment, value, "no value: resource" if array is None else "")
-    record.close(reason)
+        if array is None:
+            items.append(Item(taken, start_us + moment, None, "resource", "no value: resource"))
+        else:
+            items.append(Item(taken, start_us + moment, np.asarray(array), array.dtype.name))
+    worker = BoundedWorker()
+    record.submit(worker, GraphFile(b""), items, reason)
+    worker.flush()
     return record.folder
 
 
@@ -171,7 +176,7 @@ def test_a_link_to_a_users_folder_is_not_written_through(workspace, tmp_path):
 def test_a_failed_extraction_keeps_the_former_content(workspace, monkeypatch):
     make_record(workspace, [("a", np.float32(1))], start_us=1000)
     extract(workspace)
-    make_record(workspace, [("a", np.float32(2))], start_us=2000)
+    make_record(workspace, [("a", np.float32(2))], start_us=2000, layout="npy")
 
     def full(*_args, **_options):
         raise OSError(errno.ENOSPC, "No space left on device")
@@ -185,7 +190,7 @@ def test_a_failed_extraction_keeps_the_former_content(workspace, monkeypatch):
 
 
 def test_copies_where_links_are_not_possible(workspace, monkeypatch):
-    make_record(workspace, [("a", np.float32([1, 2]))])
+    make_record(workspace, [("a", np.float32([1, 2]))], layout="npy")
 
     def refuse(*_args):
         raise OSError(errno.EXDEV, "cross-device link")
@@ -197,14 +202,18 @@ def test_copies_where_links_are_not_possible(workspace, monkeypatch):
     assert file.stat().st_nlink == 1
 
 
-def test_a_damaged_tensor_spoils_only_itself(workspace):
-    folder = make_record(workspace, [("a", np.arange(100.0)), ("b", np.float32(1))])
-    victim = folder / "tensors" / "000000.npy"
+@pytest.mark.parametrize(
+    ("layout", "name", "reason"), [("npy", "tensors/000000.npy", "cut short"), ("pack", "tensors.0.pack", "not (all)")]
+)
+def test_a_damaged_tensor_spoils_only_itself(workspace, layout, name, reason):
+    tensors = [("a", np.arange(100.0)), ("b", np.float32(1))]
+    folder = make_record(workspace, tensors if layout == "npy" else tensors[::-1], layout=layout)
+    victim = folder / name
     victim.write_bytes(victim.read_bytes()[:-50])
     report = extract(workspace)
     assert [name for name, _ in report.skipped] == ["a:0"]
-    assert "cut short" in report.skipped[0][1]
-    assert [row["file"] != "" for row in index_rows(workspace)] == [False, True]
+    assert reason in report.skipped[0][1]
+    assert {row["op"]: row["file"] != "" for row in index_rows(workspace)} == {"a": False, "b": True}
 
 
 class TestTensorFlowsOwnRuns:

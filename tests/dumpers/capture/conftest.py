@@ -83,12 +83,25 @@ def read_manifests(folder: Path) -> list[dict[str, Any]]:
 
 
 def tensor_values(manifest: dict[str, Any]) -> dict[str, np.ndarray]:
-    """Values of a record by ``op:output``."""
-    return {
-        "{}:{}".format(t["op"], t["output"]): np.load(str(manifest["path"] / t["file"]), allow_pickle=False)
-        for t in manifest["tensors"]
-        if t["file"]
-    }
+    """Values of a record by ``op:output``; types that NumPy lacks as raw bytes."""
+    return {"{}:{}".format(t["op"], t["output"]): tensor_value(manifest, t) for t in manifest["tensors"] if t["file"]}
+
+
+def tensor_value(manifest: dict[str, Any], entry: dict[str, Any]) -> np.ndarray:
+    """One value, read as the record's description says."""
+    path = manifest["path"] / entry["file"]
+    if "offset" not in entry:
+        return np.load(str(path), allow_pickle=False)
+    if entry["dtype"] == "string":
+        kind = np.dtype("S{}".format(entry["width"]))
+    elif entry["dtype"] == "bfloat16":
+        kind = np.dtype("V2")
+    else:
+        kind = np.dtype(entry["dtype"])
+    count = int(np.prod(entry["shape"], dtype=np.int64))
+    raw = path.read_bytes()[entry["offset"] : entry["offset"] + count * kind.itemsize]
+    assert len(raw) == count * kind.itemsize
+    return np.frombuffer(raw, kind).reshape(entry["shape"]).copy()
 
 
 @pytest.fixture

@@ -18,15 +18,32 @@ def test_order_and_bound():
         done.append(number)
 
     for number in range(50):
+        worker.admit(300)
         worker.submit(300, slow, number)
     worker.flush()
     assert done == list(range(50))
     assert worker.most_bytes == 900
 
 
-def test_one_action_above_the_bound_goes_alone():
+def test_each_lane_keeps_its_order_and_waits_for_no_other():
+    worker, done, gate = BoundedWorker(), ([], []), threading.Event()
+    worker.submit(0, gate.wait, lane=0)
+    for number in range(50):
+        for lane in (0, 1):
+            worker.submit(0, done[lane].append, number, lane=lane)
+    deadline = time.time() + 5
+    while len(done[1]) < 50 and time.time() < deadline:
+        time.sleep(0.001)
+    assert done == ([], list(range(50)))
+    gate.set()
+    worker.flush()
+    assert done[0] == list(range(50))
+
+
+def test_one_amount_above_the_bound_goes_alone():
     worker, done = BoundedWorker(queue_bytes=10), []
     for number in range(3):
+        worker.admit(1000)
         worker.submit(1000, done.append, number)
     worker.flush()
     assert done == [0, 1, 2]
@@ -39,7 +56,7 @@ def test_the_caller_waits_while_the_queue_is_full():
     passed = threading.Event()
 
     def submit():
-        worker.submit(5, lambda: None)
+        worker.admit(5)
         passed.set()
 
     thread = threading.Thread(target=submit)

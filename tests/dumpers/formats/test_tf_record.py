@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from pathlib import Path
 
@@ -11,10 +12,12 @@ import numpy as np
 import pytest
 
 from dumpers.errors import DataError
+from dumpers.formats.extent import open_tensor
 from dumpers.formats.npy import write_npy
 from dumpers.formats.registry import read_dump
 from dumpers.formats.schema import tf_message
 from dumpers.formats.tf_record import is_tf_record, read_tf_record
+from dumpers.records import Dump
 
 
 def entry(op: str, slot: int, file: str | None, dtype: str, shape: list[int], **more: object) -> dict:
@@ -123,7 +126,7 @@ def test_missing_and_wrong_files(record: Path):
 
 @pytest.mark.parametrize(
     ("fields", "message"),
-    [({"format": 2}, "format 2 is not known"), ({"tensors": 5}, "no list of tensors"), ({"format": None}, "None")],
+    [({"format": 3}, "format 3 is not known"), ({"tensors": 5}, "no list of tensors"), ({"format": None}, "None")],
 )
 def test_manifest_that_makes_no_sense(record: Path, fields: dict, message: str):
     change(record, **fields)
@@ -156,3 +159,74 @@ def test_of_several_runs_one_has_to_be_named(record: Path):
         DataError, match=rf"holds 2 recorded runs, not one dump; give one of them, the last is {last.name}"
     ):
         read_dump(record.parent)
+
+
+def packed(folder: Path, **fields: object) -> Dump:
+    """A record with one tensor of six float32 in a pack of 100 bytes."""
+    (folder / "tensors.0.pack").write_bytes(bytes(4) + np.arange(24, dtype=np.float32).tobytes())
+    change(
+        folder,
+        format=2,
+        feeds={},
+        tensors=[{**entry("a", 0, "tensors.0.pack", "float32", [2, 3]), "offset": 4, **fields}],
+    )
+    return read_tf_record(folder)
+
+
+def test_a_tensor_in_a_pack(record: Path):
+    dump = packed(record)
+    assert not dump.problems
+    assert dump.records[0].load().tolist() == [[0, 1, 2], [3, 4, 5]]
+    with open_tensor(dump.records[0].source) as file:
+        assert (file.offset, file.shape, file.dtype) == (4, (2, 3), np.float32)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"offset": -1},
+        {"offset": "4"},
+        {"offset": 77},
+        {"offset": 1 << 70},
+        {"offset": True},
+        {"shape": None},
+        {"shape": [1 << 40, 1 << 40]},
+        {"shape": [-1, 3]},
+        {"shape": [1 << 31]},
+        {"dtype": "resource"},
+        {"dtype": "nonsense"},
+        {"dtype": "string", "width": -3},
+        {"dtype": "string", "width": 1 << 60},
+        {"dtype": "string", "width": 2.5},
+        {"file": "../outside.pack"},
+        {"file": "missing.pack"},
+    ],
+)
+def test_hostile_places_in_a_pack(record: Path, fields: dict):
+    dump = packed(record, **fields)
+    assert dump.problems
+    assert [r.source for r in dump.records] in ([None], [])
+
+
+def test_a_pack_that_became_shorter(record: Path):
+    dump = packed(record)
+    os.truncate(record / "tensors.0.pack", 20)
+    with pytest.raises(DataError, match="ends after"):
+        dump.records[0].load()
+
+
+def test_texts_in_a_pack(record: Path):
+    (record / "texts.pack").write_bytes(b"??ab\0c\0\0def")
+    change(
+        record,
+        format=2,
+        feeds={},
+        tensors=[
+            {**entry("text", 0, "texts.pack", "string", [3]), "offset": 2, "width": 3},
+            {**entry("none", 0, "texts.pack", "string", [0, 2]), "offset": 0, "width": 0},
+            {**entry("empty", 0, "texts.pack", "string", [2]), "offset": 0, "width": 0},
+        ],
+    )
+    dump = read_tf_record(record)
+    found = {r.op: r.load().tolist() for r in dump.records}
+    assert found == {"text": [b"ab", b"c", b"def"], "none": [], "empty": [b"", b""]}
