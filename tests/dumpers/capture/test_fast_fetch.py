@@ -13,6 +13,8 @@ from dumpers.capture.steps import parse_steps
 
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
+# TensorFlow 1 counts steps in a reference variable, whose values only its debugger can copy; that goes through run.
+QUICK = not tf.__version__.startswith("1.")
 Pair = collections.namedtuple("Pair", "loss rest")
 
 
@@ -61,7 +63,7 @@ def test_results_have_the_structure_and_types_of_a_plain_run(tmp_path, click_mod
         session.run(model.init)
         for asked, batch, expected in zip(fetches, model.batches, wanted):  # noqa: B905
             assert same(session.run([asked, model.train], batch), expected)
-    assert len(calls) == len(fetches)
+    assert len(calls) == QUICK * len(fetches)
 
 
 def test_what_does_not_fit_goes_through_run(tmp_path, click_model, config, calls, manifests):
@@ -108,7 +110,7 @@ def test_the_callers_arrays_and_the_record_do_not_share_memory(tmp_path, click_m
         kept = logits.copy()
         if logits.flags.writeable:
             logits[:] = -1
-    assert calls
+    assert len(calls) == QUICK
     assert values(manifests(tmp_path)[0])["net/logits:0"].tobytes() == kept.tobytes()
 
 
@@ -121,7 +123,7 @@ def test_a_graph_that_grows_between_steps(tmp_path, click_model, config, calls, 
             twice = tf.multiply(model.loss, 2.0, name="twice")
         loss, double, _ = session.run([model.loss, twice, model.train], model.batches[1])
     assert double == 2 * loss
-    assert len(calls) == 2
+    assert len(calls) == QUICK * 2
     first, second = manifests(tmp_path)
     assert "twice:0" not in values(first)
     assert values(second)["twice:0"] == double
