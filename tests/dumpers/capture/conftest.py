@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -77,9 +78,10 @@ def config() -> Any:
 
 
 def read_manifests(folder: Path) -> list[dict[str, Any]]:
-    """All records in order of time."""
+    """All records in order of time, each with its ``path`` and ``value``, which reads the tensor of an entry."""
     paths = sorted(folder.glob("run_*"), key=lambda p: [int(n) for n in p.name.split("_")[1:]])
-    return [dict(json.loads((p / "record.json").read_text()), path=p) for p in paths if (p / "record.json").exists()]
+    found = [dict(json.loads((p / "record.json").read_text()), path=p) for p in paths if (p / "record.json").exists()]
+    return [dict(manifest, value=partial(tensor_value, manifest)) for manifest in found]
 
 
 def tensor_values(manifest: dict[str, Any]) -> dict[str, np.ndarray]:

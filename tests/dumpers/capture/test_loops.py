@@ -73,7 +73,7 @@ def turns_of(manifest, name):
     op, slot = name.rsplit(":", 1)
     found = [t for t in manifest["tensors"] if (t["op"], t["output"]) == (op, int(slot))]
     assert [t["timestamp_us"] for t in found] == sorted({t["timestamp_us"] for t in found})
-    return [(np.load(str(manifest["path"] / t["file"])) if t["file"] else None, t["note"]) for t in found]
+    return [(manifest["value"](t) if t["file"] else None, t["note"]) for t in found]
 
 
 def stock_turns(session, fetches, feeds, root):
