@@ -83,7 +83,7 @@ def test_a_good_dump_is_good_and_every_damage_is_noticed(dumped):
     np.savez(expected, **values)
     files = [path for path in dumped.rglob("run_*/**/*") if path.is_file()]
     victim = max((path for path in files if path.name not in ("record.json", "graph.pb")), key=os.path.getsize)
-    os.truncate(victim, victim.stat().st_size - 1)
+    os.truncate(victim, victim.stat().st_size // 2)
     assert any(str(victim) in line for line in read_dumps.open_all(dumped).wrong)
 
 
