@@ -14,6 +14,8 @@ from dumpers.capture.record import FORMAT, GraphFile, Item, RunRecord
 from dumpers.capture.talk import SayOnce
 from dumpers.capture.worker import BoundedWorker
 
+tf = pytest.importorskip("tensorflow")
+
 
 def write(folder, arrays, layout="pack"):
     header = {"format": FORMAT, "run": 1, "step": 0, "start_us": 1000, "graph": None, "fetches": []}
@@ -23,10 +25,16 @@ def write(folder, arrays, layout="pack"):
         for at, a in enumerate(arrays)
     ]
     worker = BoundedWorker()
-    size = record.submit(worker, GraphFile(b"graph"), items)
+    size = record.submit(worker, GraphFile(graph().SerializeToString()), items)
     worker.flush()
     manifest = dict(json.loads((record.folder / "record.json").read_text()), path=record.folder)
     return manifest, size
+
+
+def graph():
+    definition = tf.compat.v1.GraphDef()
+    definition.node.add(name="op0", op="Const")
+    return definition
 
 
 def dtype_of(array):
