@@ -50,6 +50,11 @@ class Workspace:
         return self.root / "tf" / "tf_debug"
 
     @property
+    def tf_checkpoints(self) -> Path:
+        """The step that ``PrecisionTfSession`` saved: ``ckpt.*`` and ``input/*.npy``."""
+        return self.root / "tf" / "checkpoints"
+
+    @property
     def overflow(self) -> Path:
         """Overflow records of the device."""
         return self.root / "overflow" / "dump"

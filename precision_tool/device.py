@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import tensorflow as tf
 
     from dumpers.capture.npu import NpuDumpWriter
+    from dumpers.capture.overflow import OverflowWriter
     from engine.npu.device import EmulatedDevice
 
 PLUGINS = ("npu_bridge", "npu_device", "tf_adapter", "_tf_adapter")
@@ -27,6 +28,7 @@ PLUGINS = ("npu_bridge", "npu_device", "tf_adapter", "_tf_adapter")
 
 GRAPH_PATH_VARIABLE = "DUMP_GRAPH_PATH"
 DUMP_MODES = ("all", "input", "output")
+OVERFLOW_MODES = ("all", "aicore_overflow", "atomic_overflow")
 
 
 def install() -> bool:
@@ -81,14 +83,27 @@ def _make_device(config: tf.compat.v1.ConfigProto | None, graph: tf.Graph) -> Em
     parameters = optimizer_parameters(config)
     if parameters is None or not runs_on_device(parameters):
         return None
-    if parameters.get("enable_dump_debug"):
-        raise UsageError(
-            "NpuOptimizer option enable_dump_debug: the emulated device records no overflows; leave it out"
-            " (action='dump' instead of 'overflow')"
-        )
-    writer = _dump_writer(parameters)
-    observers = () if writer is None else (writer,)
+    writers = (_dump_writer(parameters), _overflow_writer(parameters))
+    observers = tuple(writer for writer in writers if writer is not None)
     return EmulatedDevice(graph, read_options(parameters), is_training=is_training_run, observers=observers)
+
+
+def _overflow_writer(parameters: Mapping[str, Any]) -> OverflowWriter | None:
+    """Makes what detects overflows, None if none is wanted."""
+    if not parameters.get("enable_dump_debug"):
+        return None
+    from dumpers.capture.overflow import OverflowWriter
+    from engine.npu.options import text_option
+
+    if parameters.get("enable_dump"):
+        raise UsageError("NpuOptimizer options enable_dump and enable_dump_debug exclude each other; set one of them")
+    mode = text_option(parameters, "dump_debug_mode") or "all"
+    if mode not in OVERFLOW_MODES:
+        raise UsageError(f"NpuOptimizer option dump_debug_mode={mode!r}: there are {', '.join(OVERFLOW_MODES)}")
+    dump_path = text_option(parameters, "dump_path")
+    if not dump_path:
+        raise UsageError("NpuOptimizer option dump_path: enable_dump_debug needs a folder for its overflow records")
+    return OverflowWriter(Path(dump_path))
 
 
 def _dump_writer(parameters: Mapping[str, Any]) -> NpuDumpWriter | None:

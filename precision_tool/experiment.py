@@ -62,7 +62,7 @@ def run_both(experiment: Experiment, progress: Progress) -> Outcome:
         UsageError: the fault is misspelt, does not apply, or misbehaves; a real NPU plug-in is installed.
         DataError: a data file is wrong, or the device cannot run the model.
     """
-    with _quiet_environment():
+    with quiet_environment():
         from engine.errors import EngineError, FaultError
 
         _prepare_sessions()
@@ -126,7 +126,7 @@ def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport,
 
 
 def _prepare_sessions() -> None:
-    with _interrupts_held():
+    with interrupts_held():
         import tensorflow as tf
 
         from precision_tool import device
@@ -139,7 +139,7 @@ def _prepare_sessions() -> None:
 
 
 @contextlib.contextmanager
-def _interrupts_held() -> Iterator[None]:
+def interrupts_held() -> Iterator[None]:
     """Lets Ctrl-C wait until the block ends: TensorFlow's import swallows it in places, and the run would go on."""
     if threading.current_thread() is not threading.main_thread():  # only that one gets signals, and may set handlers
         yield
@@ -155,7 +155,7 @@ def _interrupts_held() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _quiet_environment() -> Iterator[None]:
+def quiet_environment() -> Iterator[None]:
     """Keeps TensorFlow's own log off the screen, and takes back what the device options set."""
     before = dict(os.environ)
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

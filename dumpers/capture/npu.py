@@ -14,7 +14,7 @@ import re
 import time
 import zlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Collection, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Collection, Dict, Mapping, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from ..formats.ge_graph import write_ge_json, write_ge_text
 from ..formats.npu_dump import short_file_name, write_npu_dump
 from ..graph import AttrValue, Graph, Op, Port, Source
 from ..names import flatten
+from .record import make_private
 from .steps import Steps
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ class NpuDumpWriter:
     def graph_compiled(self, graph: "DeviceGraph") -> None:
         """Writes the graph as text and as JSON."""
         try:
-            _make_private(self._graph_root)
+            make_private(self._graph_root)
             number = 1 + max([-1] + [int(m.group(1)) for m in map(_GRAPH_FILE.match, _names(self._graph_root)) if m])
             path = self._graph_root / "ge_proto_{:08d}_graph_{}_Build.txt".format(number, graph.graph_id)
             converted = ge_graph(graph)
@@ -88,7 +89,7 @@ class NpuDumpWriter:
             return False
         try:
             if self._time_folder is None:
-                self._time_folder = _new_time_folder(self._dump_root)
+                self._time_folder = new_time_folder(self._dump_root)
             name = flatten(graph.name)
             folder = self._time_folder / str(DEVICE_ID) / name / str(graph.graph_id) / str(step)
             self._step = _StepFolder(folder, sum(op.has_task and self._wants(op) for op in graph.ops))
@@ -146,7 +147,7 @@ class _StepFolder:
         self.folder = folder
         self._expected = expected
         self._written = 0
-        _make_private(folder)
+        make_private(folder)
         self._mark = folder / INCOMPLETE_FILE
         self._mark.write_text("This step was not written to its end; do not compare it as a whole.\n", encoding="utf-8")
 
@@ -154,22 +155,31 @@ class _StepFolder:
         self, run: "OpRun", inputs: "Sequence[NDArray[np.generic]]", outputs: "Sequence[NDArray[np.generic]]"
     ) -> None:
         """Writes one operator's file; text and handles have no bytes on the device."""
-        name = ".".join(
-            [_field(run.type), _field(run.name), str(run.task_id), str(run.stream_id), str(run.timestamp_us)]
-        )
-        write_npu_dump(
-            self.folder / short_file_name(self.folder, name),
-            op_name=run.name,
-            inputs=[_storable(value) for value in inputs],
-            outputs=[_storable(value) for value in outputs],
-            dump_time_us=run.timestamp_us,
-        )
+        write_task(self.folder, run, inputs, outputs)
         self._written += 1
 
     def finish(self) -> None:
         """Takes the mark away if every file was written."""
         if self._written == self._expected:
             self._mark.unlink()
+
+
+def write_task(
+    folder: Path, run: "OpRun", inputs: "Sequence[NDArray[np.generic]]", outputs: "Sequence[NDArray[np.generic]]"
+) -> None:
+    """Writes one operator's dump file.
+
+    Raises:
+        OSError: the file system does not take it.
+    """
+    name = ".".join([_field(run.type), _field(run.name), str(run.task_id), str(run.stream_id), str(run.timestamp_us)])
+    write_npu_dump(
+        folder / short_file_name(folder, name),
+        op_name=run.name,
+        inputs=[_storable(value) for value in inputs],
+        outputs=[_storable(value) for value in outputs],
+        dump_time_us=run.timestamp_us,
+    )
 
 
 def ge_graph(graph: "DeviceGraph") -> Graph:
@@ -237,19 +247,9 @@ def _field(text: str) -> str:
     return _NOT_IN_NAMES.sub("_", flatten(text))
 
 
-def _make_private(folder: Path) -> None:
-    """Creates a folder and its parents for this user only."""
-    missing: List[Path] = []
-    while not folder.is_dir():
-        missing.append(folder)
-        folder = folder.parent
-    for path in reversed(missing):
-        path.mkdir(mode=0o700, exist_ok=True)
-
-
-def _new_time_folder(root: Path) -> Path:
+def new_time_folder(root: Path) -> Path:
     """Creates ``<YYYYmmddHHMMSS>``; the next free second if another session has that one."""
-    _make_private(root)
+    make_private(root)
     moment = time.time()
     while True:
         folder = root / time.strftime("%Y%m%d%H%M%S", time.localtime(moment))

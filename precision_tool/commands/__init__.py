@@ -22,6 +22,7 @@ from precision_tool.commands.replay import Replay
 from precision_tool.commands.run import Run
 from precision_tool.commands.summary import CompareSummary
 from precision_tool.commands.tf_dump import TfDump
+from precision_tool.commands.train import Train
 from precision_tool.commands.vector_compare import VectorCompare
 from precision_tool.commands.verdict import Verdict
 
@@ -41,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     Nan(),
     Replay(),
     TfDump(),
+    Train(),
     Convert(),
     DumpConvert(),
     Infer(),

@@ -142,7 +142,9 @@ def test_fault(model):
         ({"enable_dump": True, "dump_path": "x", "dump_step": "a"}, UsageError, "neither a step"),
         ({"enable_dump": True, "dump_path": "x", "dump_mode": "some"}, UsageError, "all, input, output"),
         ({"enable_dump": True, "dump_path": "x", "dump_data": "stats"}, UsageError, "stats"),
-        ({"enable_dump_debug": True}, UsageError, "overflow"),
+        ({"enable_dump_debug": True}, UsageError, "dump_path"),
+        ({"enable_dump_debug": True, "enable_dump": True, "dump_path": "x"}, UsageError, "exclude"),
+        ({"enable_dump_debug": True, "dump_path": "x", "dump_debug_mode": "l2"}, UsageError, "aicore_overflow"),
         ({"fusion_switch_file": "/no/such/file"}, EngineError, "/no/such/file"),
     ],
 )

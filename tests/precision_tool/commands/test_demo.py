@@ -26,7 +26,7 @@ from precision_tool.commands.demo import (
     new_folder,
     threshold_line,
 )
-from precision_tool.experiment import Outcome, _interrupts_held
+from precision_tool.experiment import Outcome, interrupts_held
 from precision_tool.result import Result, Table
 
 SMALL = ("--batch", "64", "--users", "3000", "--items", "3000")
@@ -167,7 +167,7 @@ def test_interrupts_wait_for_an_import_that_would_swallow_them() -> None:
     reached = []
 
     def load() -> None:
-        with _interrupts_held():
+        with interrupts_held():
             with contextlib.suppress(KeyboardInterrupt):  # what the import does
                 signal.raise_signal(signal.SIGINT)
             reached.append(True)
