@@ -30,7 +30,7 @@ _ROOTS: Final = {
 _FACADE: Final = "tf_*.py"
 _CAPTURE: Final = "capture"
 _NOT_ON_A_HOST: Final = frozenset(
-    {"npu.py"}
+    {"npu.py", "overflow.py"}
 )  # writes what the emulated device reports, which runs in the workbench only
 _CONFIG: Final = "capture/config"
 _ABSOLUTE: Final = re.compile(rb"from(\s+)(?:precision_tool|dumpers)\b\.?")

@@ -99,7 +99,8 @@ def test_every_kind_of_key_is_saved(tmp_path, session_class):
         text = tf1.placeholder(tf.string, [None], name="text")
         sparse = tf1.sparse_placeholder(tf.float32, name="sparse")
         long = tf1.placeholder(tf.int64, [], name="n" * 300)
-        total = tf.reduce_sum(a) + tf1.sparse_reduce_sum(sparse) + tf.cast(long + tf.size(text, out_type=tf.int64), tf.float32)
+        whole = tf.cast(long + tf.size(text, out_type=tf.int64), tf.float32)
+        total = tf.reduce_sum(a) + tf1.sparse_reduce_sum(sparse) + whole
         with session_class() as session:
             value = tf1.SparseTensorValue([[0, 1]], np.float32([5.0]), [1, 2])
             found = session.run(total, {"a:0": [1, 2], text: ["x", "yz"], sparse: value, long: 7})
