@@ -30,6 +30,7 @@ def commands(page):
 
 def run(words, folder):
     environment = {k: v for k, v in os.environ.items() if k not in ("TF_DUMP_STEP", "ROOT_DIR")}
+    environment["PYTHONPATH"] = str(ROOT)  # as a user's script that imports precision_tool has it
     return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600, check=False)
 
 
