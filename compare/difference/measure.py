@@ -150,6 +150,8 @@ def _steps(found: Measured, pair: Pair, start: int, one: Array, two: Array, keep
     if found.ladder is None or not one.size:
         return
     before = int(found.steps[0])
+    if not found.numbers:  # while no distance is greater than none, the first element that has one stands for it
+        found.steps[1] = np.uint64(start if keep is None else start + int(keep[0]))
     if pair.complex:  # a side without imaginary parts gets zeros
         one, two = (side if side.dtype.kind == "c" else side.astype(np.complex128) for side in (one, two))
     p, q = found.ladder.positions(one), found.ladder.positions(two)

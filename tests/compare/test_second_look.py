@@ -10,7 +10,7 @@ from fractions import Fraction
 import ml_dtypes
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
@@ -68,6 +68,8 @@ def finite(left, right):
 
 @settings(deadline=None, max_examples=80)  # compiling takes its time
 @given(pairs(*SMALL_FLOATS))
+@example((np.array([np.inf, 0], np.float16), np.array([0, 0], np.float16)))
+@example((np.array([np.inf, np.nan, 1, 2], np.float16), np.array([0, 0, 1, 4], np.float16)))
 def test_steps_are_counted_in_the_sorted_list_of_all_values(both):
     left, right = both
     found = details(left, right)

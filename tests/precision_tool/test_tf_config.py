@@ -6,6 +6,7 @@ import importlib
 import json
 import os
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -229,7 +230,11 @@ def test_estimator_dump_config_uses_the_class_of_the_plug_in(tf_config, tmp_path
         "        self._enable_dump, self._dump_path = enable_dump, dump_path\n"
     )
     monkeypatch.syspath_prepend(str(package.parent))
-    config = tf_config.estimator_dump_config("dump")
+    try:
+        config = tf_config.estimator_dump_config("dump")
+    finally:  # the plug-in must not be there for other tests
+        for name in ("npu_bridge.npu_init", "npu_bridge"):
+            sys.modules.pop(name, None)
     assert type(config).__module__ == "npu_bridge.npu_init"
     assert config._enable_dump is True
 
