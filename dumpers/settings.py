@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Mapping, Optional
+from typing import Mapping, Optional, Sequence
 
 from .errors import UsageError
 
 DATA_DIRECTORY = "precision_data"
 MAX_LOOP_TURNS = 100000
+
+
+DUMP_MODES = ("full", "stats", "sketch", "hash")
+DUMP_FORMATS = ("pack", "npy")
 
 
 @dataclass(frozen=True)
@@ -23,6 +27,8 @@ class Settings:
     Attributes:
         tf_dump_step: Steps to dump, ``0|3-5|10`` or ``0,3-5,10``; 0 is the first training step, empty means
             every step.
+        dump_mode: What to take of each tensor: ``full`` (its values), ``stats``, ``sketch`` or ``hash``.
+        dump_format: How values are stored: ``pack`` (a few large files a step) or ``npy`` (one file a tensor).
         loop_turns: Turns of a loop to record of each tensor in it, the first ones and the last; at least 2.
         root_dir: Parent of ``precision_data``; the current folder by default.
         cmd_root_path: Accepted for old configurations and unused: no vendor program is called.
@@ -33,6 +39,8 @@ class Settings:
 
     tf_dump_step: str = "0"
     loop_turns: int = 8
+    dump_mode: str = "full"
+    dump_format: str = "pack"
     root_dir: Path = Path(".")
     cmd_root_path: str = "/usr/local/Ascend/"
     net_type: str = "infer"
@@ -40,6 +48,11 @@ class Settings:
     op_debug_level: int = 4
     dump_ge_graph: str = "2"
     dump_graph_level: str = "3"
+
+    @property
+    def keep(self) -> str:
+        """What a record keeps of each tensor: the format of the values, or the kind of summary."""
+        return self.dump_format if self.dump_mode == "full" else self.dump_mode
 
     @property
     def data_root(self) -> Path:
@@ -50,20 +63,30 @@ class Settings:
 def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
     """Returns the settings with what the environment says.
 
-    That is TF_DUMP_STEP, TF_DUMP_LOOP_TURNS, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE.
+    That is TF_DUMP_STEP, TF_DUMP_MODE, TF_DUMP_FORMAT, TF_DUMP_LOOP_TURNS, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE.
 
     Raises:
-        UsageError: TF_DUMP_LOOP_TURNS is no number of turns.
+        UsageError: TF_DUMP_LOOP_TURNS is no number of turns, or a mode or format is not known.
     """
     env = os.environ if environ is None else environ
     default = Settings()
     return Settings(
         tf_dump_step=env.get("TF_DUMP_STEP", default.tf_dump_step),
+        dump_mode=_one_of(env, "TF_DUMP_MODE", DUMP_MODES),
+        dump_format=_one_of(env, "TF_DUMP_FORMAT", DUMP_FORMATS),
         loop_turns=_turns(env.get("TF_DUMP_LOOP_TURNS") or str(default.loop_turns)),
         root_dir=Path(env.get("ROOT_DIR") or "."),
         cmd_root_path=env.get("CMD_ROOT_PATH", default.cmd_root_path),
         net_type=env.get("NET_TYPE", default.net_type),
     )
+
+
+def _one_of(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """The value of a variable, the first choice where it is not set."""
+    text = env.get(name) or choices[0]
+    if text not in choices:
+        raise UsageError("{} {!r}: use one of {}".format(name, text[:60], ", ".join(choices)))
+    return text
 
 
 def _turns(text: str) -> int:

@@ -93,7 +93,7 @@ def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
     folder = Workspace(settings.data_root).tf_debug
 
     def recorded(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-        return record_session(session, folder, wanted)
+        return record_session(session, folder, wanted, keep="pack")
 
     return train(experiment.plan, session_config=golden_config(), wrap_session=recorded, progress=progress)
 

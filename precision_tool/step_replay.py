@@ -94,7 +94,7 @@ def _on_host(step: SavedStep, workspace: Workspace, notes: list[str]) -> Path:
     from precision_tool.training import golden_config
 
     def recorded(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-        return record_session(session, workspace.tf_debug, parse_steps(STEP))
+        return record_session(session, workspace.tf_debug, parse_steps(STEP), keep="pack")
 
     _run(step, golden_config(), "cpu", recorded)
     done = extract(workspace)

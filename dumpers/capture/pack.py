@@ -8,7 +8,7 @@ other, from multiples of 64 bytes on, in ``tensors.<lane>.pack``; the manifest s
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Dict, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
 import numpy as np
 
@@ -33,14 +33,16 @@ class Place:
         lane: Number of the pack file.
         offset: Of the first byte in it.
         group: Number of the group that it is written with.
+        index: Which of the values it is; of those that are alike the first.
     """
 
-    __slots__ = ("group", "lane", "offset")
+    __slots__ = ("group", "index", "lane", "offset")
 
-    def __init__(self, lane: int, offset: int, group: int) -> None:
+    def __init__(self, lane: int, offset: int, group: int, index: int) -> None:
         self.lane = lane
         self.offset = offset
         self.group = group
+        self.index = index
 
 
 class Group:
@@ -49,7 +51,7 @@ class Group:
     Attributes:
         lane: Number of the pack file.
         arrays: Contiguous arrays, one behind the other.
-        indexes: Which of the values they are; of those that share memory the first.
+        indexes: Which of the values they are; of those that are alike the first.
         size_bytes: Of the arrays.
     """
 
@@ -61,33 +63,33 @@ class Group:
 
 
 def lay_out(
-    values: "Sequence[Optional[NDArray[np.generic]]]", *, share: bool = True
+    values: "Sequence[Optional[NDArray[np.generic]]]", alike: Optional[Callable[[Any], Hashable]]
 ) -> Tuple[List[Optional[Place]], List[Group]]:
     """Gives every array its place.
 
     Args:
         values: Contiguous arrays; None where there is none.
-        share: Whether arrays in the same memory have one place.
+        alike: Arrays for which it returns the same have one place; None where each has its own.
 
     Returns:
         The place of each, and the groups in the order in which their lanes must write them.
     """
     places: List[Optional[Place]] = []
     groups: List[Group] = []
-    known: Dict[Tuple[int, int], Place] = {}
+    known: Dict[Hashable, Place] = {}
     ends = [0] * LANES
     for index, value in enumerate(values):
         if value is None:
             places.append(None)
             continue
         size = value.nbytes
-        key = (value.__array_interface__["data"][0] if size else 0, size)
-        place = known.get(key) if share else None
+        key = index if alike is None else alike(value)
+        place = known.get(key)
         if place is None:
             if not groups or groups[-1].size_bytes >= GROUP_BYTES:
                 groups.append(Group(len(groups) % LANES))
             group = groups[-1]
-            place = Place(group.lane, ends[group.lane], len(groups) - 1)
+            place = Place(group.lane, ends[group.lane], len(groups) - 1, index)
             known[key] = place
             ends[group.lane] += -(-size // ALIGNMENT) * ALIGNMENT
             group.arrays.append(value)
@@ -95,6 +97,17 @@ def lay_out(
             group.size_bytes += size
         places.append(place)
     return places, groups
+
+
+def memory_of(array: "NDArray[np.generic]") -> Hashable:
+    """Where a contiguous array lies: arrays in one place have the same bytes."""
+    size = array.nbytes
+    return (array.__array_interface__["data"][0] if size else 0, size)
+
+
+def tensor_of(array: "NDArray[np.generic]") -> Hashable:
+    """Where it lies, and as what: arrays that are the same tensor."""
+    return (memory_of(array), array.dtype.str, array.shape)
 
 
 def pack_name(lane: int) -> str:

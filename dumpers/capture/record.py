@@ -8,6 +8,7 @@
 output of each op that ran, in one fixed topological order, with ``op``, ``output``, ``op_type``, ``dtype``, ``shape``
 (null if unknown), ``file`` (relative to the folder, null without a value), ``offset`` (of the first byte in a pack, see
 :mod:`dumpers.capture.pack`; absent where the file is a npy of its own), ``width`` (of the texts in a pack, in bytes),
+``summary`` (what is kept instead of the values, see :mod:`dumpers.capture.summaries`; absent where those are),
 ``timestamp_us``, ``note``.
 
 Bytes in a pack are those of the array: row-major, little-endian, texts as fixed-width bytes. Time stamps rise by one
@@ -22,13 +23,14 @@ import shutil
 import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from .arrays import write_bytes, write_npy
-from .pack import Group, Place, lay_out, pack_name, write_group
+from .pack import Group, Place, lay_out, memory_of, pack_name, tensor_of, write_group
 from .plan import How, Taken
+from .summaries import MODES, summarise
 from .talk import SayOnce
 from .worker import BoundedWorker
 
@@ -38,8 +40,10 @@ if TYPE_CHECKING:
 FORMAT = 2
 MANIFEST = "record.json"
 GRAPH = "graph.pb"
-LAYOUTS = ("pack", "npy")
-"""How tensors are stored: a few large files, or one npy each."""
+KEEPS = ("pack", "npy", *MODES)
+"""What is kept of tensors: their values in a few large files or in one npy each, or a summary of them."""
+
+_ALIKE: "Dict[str, Optional[Callable[[Any], Hashable]]]" = {"pack": memory_of, "npy": None}
 
 _DIRECTORY_MODE = 0o700
 _LINE_BYTES = 300
@@ -115,19 +119,20 @@ class RunRecord:
         parent: Folder that gets the ``run_*`` folder.
         header: What the manifest says besides the tensors.
         say_once: Where a refusal is told.
-        layout: One of :data:`LAYOUTS`.
+        keep: One of :data:`KEEPS`.
     """
 
-    def __init__(self, parent: Path, header: Dict[str, Any], say_once: SayOnce, layout: str = "pack") -> None:
+    def __init__(self, parent: Path, header: Dict[str, Any], say_once: SayOnce, keep: str = "pack") -> None:
         self._parent = parent
         self._header = header
         self._say_once = say_once
-        self._layout = layout
+        self._keep = keep
         self._folder: Optional[Path] = None
         self._lines: List[_Line] = []
         self._places: List[Optional[Place]] = []
         self._packs: Dict[int, int] = {}
         self._lost: Set[int] = set()
+        self._summaries: Dict[int, Dict[str, Any]] = {}
         self._left = 0
         self._opened = threading.Event()
         self._lock = threading.Lock()
@@ -153,12 +158,13 @@ class RunRecord:
         """
         values = [None if item.value is None else _contiguous(item.value) for item in items]
         self._lines = [_line_of(item) for item in items]  # without the arrays, which go as soon as they are written
-        self._places, groups = lay_out(values, share=self._layout == "pack")
+        self._places, groups = lay_out(values, _ALIKE.get(self._keep, tensor_of))
         self._left = len(groups)
         size = sum(group.size_bytes for group in groups)
         self._needed_bytes = size + len(graph.content)
         worker.submit(0, self._open, graph)
-        action: Callable[..., None] = self._write_packed if self._layout == "pack" else self._write_apart
+        actions: Dict[str, Callable[..., None]] = {"pack": self._write_packed, "npy": self._write_apart}
+        action = actions.get(self._keep, self._summarise)
         for number, group in enumerate(groups):
             worker.submit(group.size_bytes, action, number, group, reason, lane=group.lane)
         if not groups:
@@ -205,6 +211,12 @@ class RunRecord:
             except OSError as error:
                 self._lost.add(index)
                 self._refused(error)
+        self._one_done(group, reason)
+
+    def _summarise(self, number: int, group: Group, reason: str) -> None:
+        self._opened.wait()
+        for index, value in zip(group.indexes, group.arrays):  # noqa: B905 - one made with the other; Python 3.7
+            self._summaries[index] = summarise(value, self._lines[index].dtype, self._keep)
         self._one_done(group, reason)
 
     def _one_done(self, group: Group, reason: str) -> None:
@@ -255,9 +267,11 @@ class RunRecord:
         }
         if place is None:
             return found
-        if (place.group if self._layout == "pack" else index) in self._lost:
+        if self._keep in MODES:
+            found["summary"] = self._summaries[place.index]
+        elif (place.group if self._keep == "pack" else index) in self._lost:
             found["note"] = "not written: {}".format(self._failure)
-        elif self._layout == "npy":
+        elif self._keep == "npy":
             found["file"] = _npy_name(index)
         else:
             found.update(file=pack_name(place.lane), offset=place.offset)
@@ -275,7 +289,7 @@ class RunRecord:
             except FileExistsError:
                 start_us += 1
                 continue
-            if self._layout == "npy":
+            if self._keep == "npy":
                 (folder / "tensors").mkdir(mode=_DIRECTORY_MODE)
             return folder
 

@@ -64,7 +64,7 @@ class Recorder:
         steps: Which steps to record.
         worker: The background writer.
         loop_turns: How many turns of a loop to record; as ``TF_DUMP_LOOP_TURNS`` says by default.
-        layout: How tensors are stored: ``pack`` or ``npy``.
+        keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
         direct: Whether what is run is the session's own ``run``, with nothing around it.
     """
 
@@ -76,15 +76,16 @@ class Recorder:
         worker: BoundedWorker,
         loop_turns: Optional[int] = None,
         *,
-        layout: str = "pack",
+        keep: Optional[str] = None,
         direct: bool = False,
     ) -> None:
+        settings = read_settings()
         self._session = session
         self._folder = folder
         self._steps = steps
         self._worker = worker
         self._counter = StepCounter()
-        self._layout = layout
+        self._keep = settings.keep if keep is None else keep
         self._direct = direct
         self._plans: "OrderedDict[Tuple[Any, ...], Plan]" = OrderedDict()
         self._bodies: "OrderedDict[int, Tuple[Plan, Plan]]" = OrderedDict()  # the plan itself keeps its id taken
@@ -94,7 +95,7 @@ class Recorder:
         self._last_us = 0
         self._record_bytes = 0
         self.say_once = SayOnce()
-        self.loop_turns = read_settings().loop_turns if loop_turns is None else loop_turns
+        self.loop_turns = settings.loop_turns if loop_turns is None else loop_turns
 
     def flush(self) -> None:
         """Waits until every record begun so far is on disk."""
@@ -175,7 +176,7 @@ class Recorder:
             "graph": None,
             "fetches": list(request.fetches),
         }
-        return RunRecord(self._folder, header, self.say_once, self._layout)
+        return RunRecord(self._folder, header, self.say_once, self._keep)
 
     def queue(self, record: RunRecord, graph: GraphFile, items: Sequence[Item], reason: str) -> None:
         """Hands a record to the writer."""

@@ -37,7 +37,7 @@ def record_session(
     steps: Steps,
     *,
     worker: Optional[BoundedWorker] = None,
-    layout: str = "pack",
+    keep: Optional[str] = None,
 ) -> tf.compat.v1.Session:
     """Returns a session that records the chosen training steps of another one.
 
@@ -50,7 +50,7 @@ def record_session(
         folder: Where the ``run_*`` folders go.
         steps: Which steps to record.
         worker: The background writer, one of its own by default.
-        layout: How tensors are stored: ``pack`` or ``npy``.
+        keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
 
     Raises:
         UsageError: it is no session of TensorFlow 1's kind.
@@ -61,7 +61,7 @@ def record_session(
         return session
     inner = _tensorflow_session(session)
     direct = inner is session and type(session).run is BaseSession.run
-    recorder = Recorder(inner, folder, steps, worker or BoundedWorker(), layout=layout, direct=direct)
+    recorder = Recorder(inner, folder, steps, worker or BoundedWorker(), keep=keep, direct=direct)
     if not isinstance(session, BaseSession):
         return _Delegate(session, recorder)
     kind = type(session)

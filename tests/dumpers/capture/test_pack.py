@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dumpers.capture import pack
-from dumpers.capture.pack import ALIGNMENT, lay_out
+from dumpers.capture.pack import ALIGNMENT, lay_out, memory_of
 from dumpers.capture.plan import How, Taken
 from dumpers.capture.record import FORMAT, GraphFile, Item, RunRecord
 from dumpers.capture.talk import SayOnce
@@ -89,7 +89,7 @@ def test_npy_files_of_shared_memory_have_shapes_of_their_own(tmp_path, values):
 def test_places_do_not_overlap_and_begin_at_multiples():
     random = np.random.RandomState(5)
     arrays = [np.zeros(n, np.uint8) for n in random.randint(0, 3000, size=500)]
-    places, groups = lay_out(arrays)
+    places, groups = lay_out(arrays, memory_of)
     ends = {}
     for array, place in zip(arrays, places):  # noqa: B905
         assert place.offset % ALIGNMENT == 0

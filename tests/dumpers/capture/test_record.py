@@ -48,7 +48,7 @@ def test_full_disk(tmp_path, click_model, config, manifests, values, monkeypatch
         session.run(model.init)
         expected = [session.run([model.loss, model.train], batch)[0] for batch in model.batches]
     with record_session(
-        tf1.Session(graph=model.graph, config=config()), tmp_path, parse_steps("0-2"), layout=layout
+        tf1.Session(graph=model.graph, config=config()), tmp_path, parse_steps("0-2"), keep=layout
     ) as session:
         session.run(model.init)
         assert [session.run([model.loss, model.train], batch)[0] for batch in model.batches] == expected

@@ -14,7 +14,7 @@ tf1 = tf.compat.v1
 
 def record(graph, fetches, folder, config, layout="pack", **run):
     """Runs once, recorded, and returns the result."""
-    with record_session(tf1.Session(graph=graph, config=config()), folder, parse_steps(""), layout=layout) as session:
+    with record_session(tf1.Session(graph=graph, config=config()), folder, parse_steps(""), keep=layout) as session:
         with graph.as_default():
             session.run(tf1.global_variables_initializer())
         return session.run(fetches, **run)
