@@ -11,11 +11,13 @@ import importlib
 import importlib.util
 import os
 import sys
-from typing import TYPE_CHECKING, Any, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple, TypeVar
 
 from dumpers.capture import device_config as _device_config
+from dumpers.capture import functions as _functions
 from dumpers.capture import options as _options
 from dumpers.capture import session as _session
+from dumpers.capture.function_steps import StepLog, need_tensorflow_2
 from dumpers.capture.options import FUSION_OFF_FILE, FUSION_SWITCH_FILE
 from dumpers.capture.seeds import seed_everything
 from dumpers.capture.steps import parse_steps
@@ -28,12 +30,17 @@ if TYPE_CHECKING:
 PluginObject = Any
 """Something of the NPU plug-in, which is not here when this is checked."""
 
+_Fn = TypeVar("_Fn", bound=Callable[..., Any])
+
 __all__ = [
     "FUSION_OFF_FILE",
     "FUSION_SWITCH_FILE",
     "NpuPrintLossScaleCallBack",  # noqa: F822 - made on demand, see __getattr__
+    "eager_dump",
     "estimator_dump",
     "estimator_dump_config",
+    "function_dump",
+    "keras_dump",
     "npu_device_dump_config",
     "seed_everything",
     "sess_dump",
@@ -78,6 +85,62 @@ def estimator_dump() -> tf.compat.v1.train.SessionRunHook:
     steps = parse_steps(settings.tf_dump_step)
     _options.prepare(workspace, settings, os.environ)
     return DumpHook(workspace.tf_debug, steps)
+
+
+def function_dump(function: _Fn) -> _Fn:
+    """Returns a step function that behaves as ``function`` and records the steps that ``TF_DUMP_STEP`` chooses.
+
+    TensorFlow 2 only. Each call is a step, from 0. Recorded are all tensors inside the ``tf.function`` objects that it
+    runs, gradients and updates too, and what it runs eagerly.
+
+    Args:
+        function: A ``tf.function``, or a Python function that calls some.
+
+    Raises:
+        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` cannot be read.
+        DataError: the data directories cannot be created.
+    """
+    need_tensorflow_2("function_dump")
+    return _functions.record_function(function, _step_log())
+
+
+def eager_dump() -> _functions.EagerBlock:
+    """Returns a context manager that records what runs in its ``with`` block; the n-th time it is entered is step n.
+
+    Raises:
+        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` cannot be read.
+        DataError: the data directories cannot be created.
+    """
+    need_tensorflow_2("eager_dump")
+    return _functions.EagerBlock(_step_log())
+
+
+def keras_dump(model: Optional[Any] = None, on: str = "train") -> Any:  # noqa: ANN401 - a Keras callback
+    """Returns a callback for ``model.fit(..., callbacks=[keras_dump()])`` that records steps, TensorFlow 2 only.
+
+    Args:
+        model: Recorded from now on without the callback too: ``train_on_batch``, ``evaluate``, ``predict``.
+        on: What is recorded: ``train``, ``evaluate``, ``predict``, several joined by ``|``. Each counts its own steps,
+            from 0, over all calls of ``fit`` and the like.
+
+    Raises:
+        UsageError: this is TensorFlow 1, ``on`` has another word, it is no model, or ``TF_DUMP_STEP`` cannot be read.
+        DataError: the data directories cannot be created.
+    """
+    need_tensorflow_2("keras_dump")
+    kinds = _functions.check_kinds(on)
+    logs = {kind: _step_log() for kind in sorted(kinds)}
+
+    def install(recorded: Any) -> None:  # noqa: ANN401 - a Keras model
+        _functions.record_model(recorded, kinds, logs)
+
+    def flush() -> None:
+        for log in logs.values():
+            log.flush()
+
+    if model is not None:
+        install(model)
+    return _functions.keras_callback(install, flush)
 
 
 def session_dump_config(
@@ -178,6 +241,13 @@ def _wanted(action: Optional[str]) -> Tuple[str, Settings, Workspace]:
 def _place() -> Tuple[Settings, Workspace]:
     settings = read_settings()
     return settings, Workspace(settings.data_root.resolve())
+
+
+def _step_log() -> StepLog:
+    settings, workspace = _place()
+    steps = parse_steps(settings.tf_dump_step)
+    _options.prepare(workspace, settings, os.environ)
+    return StepLog(workspace.tf_debug, steps)
 
 
 def _install_emulated_device() -> None:

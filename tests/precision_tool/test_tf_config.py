@@ -176,8 +176,11 @@ def test_sess_dump(tf_config, tmp_path, monkeypatch):
 
 def test_public_names(tf_config):
     assert sorted(tf_config.__all__) == [
-        "FUSION_OFF_FILE", "FUSION_SWITCH_FILE", "NpuPrintLossScaleCallBack", "estimator_dump",
-        "estimator_dump_config", "npu_device_dump_config", "seed_everything", "sess_dump", "session_dump_config",
+        "FUSION_OFF_FILE", "FUSION_SWITCH_FILE", "NpuPrintLossScaleCallBack", "eager_dump",
+        "estimator_dump",
+        "estimator_dump_config", "function_dump",
+        "keras_dump",
+        "npu_device_dump_config", "seed_everything", "sess_dump", "session_dump_config",
         "update_custom_op",
     ]  # fmt: skip
     assert all(getattr(tf_config, name) for name in tf_config.__all__)

@@ -1,0 +1,304 @@
+"""What a recorded step of TensorFlow 2 executed: functions with their inner tensors, and the eager ops between."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+
+import numpy as np
+
+from .arrays import storable
+from .eager_calls import Listener, Run
+from .eager_nodes import eager_node, input_names
+from .function_graph import InlinedBody, graph_bytes, library_of, placeholder_node, variable_node
+from .function_outputs import Expanded, Inner, node_outputs
+from .plan import WITHOUT_VALUE, How, Taken
+
+if TYPE_CHECKING:
+    from .function_steps import StepLog
+
+Tensor = Any
+_END_OF_DATA = ("OutOfRangeError", "StopIteration")
+
+
+class StepBlock(Listener):
+    """Collects one step and queues its record.
+
+    Args:
+        log: Whose step it is.
+        main: Names of the functions whose tensors keep their names.
+        run: Number of the run, from 1.
+        step: Number of the step, from 0.
+    """
+
+    sees_ops = True
+
+    def __init__(self, log: StepLog, main: FrozenSet[str], run: int, step: int) -> None:
+        self._log = log
+        self._main = main
+        self._run = run
+        self._step = step
+        self._sources: Dict[int, str] = {}
+        self._alive: List[Tensor] = []  # ids of tensors stay theirs as long as these live
+        self._names: Set[str] = set()
+        self._variables: Optional[Dict[int, Any]] = None
+        self._nodes: List[Any] = []
+        self._graph: List[bytes] = []
+        self._functions: List[str] = []
+        self._taken: List[Tuple[Taken, Any, str]] = []
+        self._moment = 0
+
+    def call(self, name: str, inputs: Sequence[Any], outputs: int, run: Run) -> Any:  # noqa: ANN401 - tensors
+        """Runs a function with its inner tensors as outputs and keeps them; returns the function's own outputs."""
+        import tensorflow as tf
+
+        plan = self._log.plans.plan(name)
+        definition: Any = self._log.plans.find(name)
+        prefix = self._prefix(name)
+        arguments = [argument.name for argument in definition.signature.input_arg]
+        sources = [self._source(t, prefix + a) for t, a in zip(inputs, arguments)]  # noqa: B905 - Python 3.7
+        self._functions.append(name)
+        if plan is None:
+            result = run(name, outputs)
+            self._closed(definition, prefix, sources, result)
+            return result
+        try:
+            every = run(plan.name, outputs + plan.added)
+        except tf.errors.OpError as error:
+            _rename(error, plan, name)
+            raise
+        self._opened(plan, self._log.plans.body(name, prefix, sources), every)
+        return every[:outputs]
+
+    def op(self, op_type: str, inputs: Sequence[Any], attrs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        """Keeps what an eager op returned."""
+        name = self._unique("eager/{}{}".format(_scope(), op_type))
+        tensors = [tensor for tensor in inputs if hasattr(tensor, "dtype") and hasattr(tensor, "_id")]
+        places = input_names(op_type, tensors)
+        sources = [self._source(t, "{}/{}".format(name, p)) for t, p in zip(tensors, places)]  # noqa: B905
+        returned = _tensors(outputs)
+        self._nodes.append(eager_node(name, op_type, sources, tensors, attrs, returned))
+        self._moment += 1
+        for slot, tensor in enumerate(returned):
+            self._remember(tensor, name if slot == 0 else "{}:{}".format(name, slot))
+            self._take(name, slot, op_type, tensor)
+
+    def close(self, error: Optional[BaseException]) -> None:
+        """Queues the record.
+
+        Args:
+            error: What the step raised. The end of the data is no step, and nothing is left of it.
+        """
+        if error is not None and (type(error).__name__ in _END_OF_DATA or not isinstance(error, Exception)):
+            return
+        self._flush_nodes()
+        graph = b"".join((*self._graph, _versions()))
+        start_us = self._log.moments(self._moment + 1)
+        record = self._log.new_record(self._run, self._step, start_us, self._functions)
+        entries = [self._entry(*taken) for taken in self._taken]
+        needed = sum(value[0].nbytes for _, value, _ in entries if value is not None)
+        self._log.submit(len(graph), record.open, graph, [taken.name for taken, _, _ in entries], needed)
+        for taken, value, note in entries:
+            size = value[0].nbytes if value is not None else 0
+            self._log.submit(size, record.write, taken, start_us + taken.moment, value, note)
+        text = _short(str(error))
+        reason = "the step failed: {}: {}".format(type(error).__name__, text) if error is not None else ""
+        self._log.submit(0, record.close, reason)
+
+    def _prefix(self, name: str) -> str:
+        """What stands before the names of a function's tensors: nothing for the step's own function."""
+        from .function_steps import short_name
+
+        short = short_name(name)
+        if short in self._main and "" not in self._names:
+            self._names.add("")
+            return ""
+        return self._unique(short) + "/"
+
+    def _unique(self, name: str) -> str:
+        found, number = name, 0
+        while found in self._names:
+            number += 1
+            found = "{}_{}".format(name, number)
+        self._names.add(found)
+        return found
+
+    def _source(self, tensor: Tensor, name: str) -> str:
+        """The graph's name of a tensor that goes into something; one from outside becomes a node and is kept."""
+        if id(tensor) in self._sources:
+            return self._sources[id(tensor)]
+        variable = self._variable(tensor) if tensor.dtype.name == "resource" else None
+        if variable is not None:
+            name = self._unique(variable[0])
+            self._nodes.append(variable_node(name, *variable[1:]))
+        else:
+            name = self._unique(name)
+            self._nodes.append(placeholder_node(name, tensor.dtype.as_datatype_enum))
+        self._moment += 1
+        self._remember(tensor, name)
+        self._take(name, 0, "VarHandleOp" if variable is not None else "Placeholder", tensor, How.FED)
+        return name
+
+    def _variable(self, handle: Tensor) -> Optional[Tuple[str, int, Any]]:
+        """Name, dtype and shape of the variable that a handle belongs to.
+
+        TensorFlow keeps no list of variables; the garbage collector knows them all.
+        """
+        if self._variables is None or id(handle) not in self._variables:
+            self._variables = _living_variables()
+        variable = self._variables.get(id(handle))
+        if variable is None:
+            return None
+        return variable[0], variable[1].dtype.base_dtype.as_datatype_enum, variable[1].shape
+
+    def _remember(self, tensor: Tensor, name: str) -> None:
+        self._sources[id(tensor)] = name
+        self._alive.append(tensor)
+
+    def _take(self, op: str, slot: int, op_type: str, tensor: Tensor, how: How = How.FETCH) -> None:
+        dtype = tensor.dtype.base_dtype.name
+        taken = Taken(
+            name="{}:{}".format(op, slot),
+            op=op,
+            slot=slot,
+            op_type=op_type,
+            dtype=dtype,
+            shape=None,
+            moment=self._moment,
+            how=how,
+        )
+        if dtype in WITHOUT_VALUE:
+            self._taken.append((replace(taken, how=How.NOT), None, "no value: {}".format(dtype)))
+        else:
+            # What comes from outside may lie in memory that the caller fills again for the next step.
+            value = np.array(_array(tensor)) if how is How.FED else tensor
+            self._taken.append((taken, value, "fed" if how is How.FED else ""))
+
+    def _opened(self, plan: Expanded, body: InlinedBody, every: Sequence[Tensor]) -> None:
+        """Keeps what a function with added outputs returned."""
+        self._flush_nodes()
+        self._graph.append(body.graph)
+        self._names.update(body.names)
+        for tensor, name in zip(every, body.results):  # noqa: B905 - the added ones have no name; Python 3.7
+            self._remember(tensor, name)
+        op = ""
+        for inner in plan.inner:
+            self._moment += inner.op != op
+            op = inner.op
+            value = every[plan.plain_outputs + inner.output] if inner.output is not None else None
+            self._taken.append((_inner(inner, body.key[0], self._moment), value, inner.note))
+
+    def _closed(self, definition: Any, prefix: str, sources: List[str], result: Any) -> None:  # noqa: ANN401
+        """Keeps the outputs of a function that runs as one op."""
+        import tensorflow as tf
+
+        signature = definition.signature
+        node = tf.compat.v1.NodeDef(name=self._unique(prefix + "StatefulPartitionedCall"), op="StatefulPartitionedCall")
+        node.input.extend(sources)
+        node.attr["f"].func.name = signature.name
+        node.attr["Tin"].list.type.extend([argument.type for argument in signature.input_arg])
+        node.attr["Tout"].list.type.extend([argument.type for argument in signature.output_arg])
+        self._nodes.append(node)
+        self._graph.append(graph_bytes([], library_of([node], self._log.plans.find)))
+        self._moment += 1
+        slots = len(node_outputs(node, self._log.plans.find))
+        for slot, tensor in zip(range(slots), _tensors(result)):  # noqa: B905 - Python 3.7
+            self._remember(tensor, "{}:{}".format(node.name, slot) if slot else node.name)
+            self._take(node.name, slot, node.op, tensor)
+
+    def _flush_nodes(self) -> None:
+        self._graph.append(graph_bytes(self._nodes, []))
+        self._nodes = []
+
+    def _entry(self, taken: Taken, value: Any, note: str) -> Tuple[Taken, Any, str]:  # noqa: ANN401 - an array or none
+        if value is None:
+            return taken, None, note
+        try:
+            array, dtype, odd = storable(value if isinstance(value, np.ndarray) else _array(value), taken.dtype)
+        except ValueError as error:
+            return taken, None, str(error)
+        return taken, (array, dtype), "; ".join(text for text in (note, odd) if text)
+
+
+def _short(text: str) -> str:
+    """One line; what went wrong is at the end of TensorFlow's messages, behind the place in the user's program."""
+    line = " ".join(text.split())
+    return line if len(line) <= 700 else "{} ... {}".format(line[:100], line[-600:])
+
+
+def _inner(inner: Inner, prefix: str, moment: int) -> Taken:
+    op = prefix + inner.op
+    return Taken(
+        name="{}:{}".format(op, inner.slot),
+        op=op,
+        slot=inner.slot,
+        op_type=inner.op_type,
+        dtype=inner.dtype,
+        shape=None,
+        moment=moment,
+        how=How.NOT if inner.output is None else How.FETCH,
+        note=inner.note,
+    )
+
+
+def _array(tensor: Tensor) -> Any:  # noqa: ANN401 - an array, or bytes
+    """The value of an eager tensor, without a copy where it lies in the host's memory."""
+    return tensor._numpy()
+
+
+def _tensors(outputs: Any) -> List[Tensor]:  # noqa: ANN401 - None, one tensor, or several
+    if outputs is None:
+        return []
+    return list(outputs) if isinstance(outputs, (list, tuple)) else [outputs]
+
+
+def _scope() -> str:
+    from tensorflow.python.eager import context
+
+    return str(context.context().scope_name or "")
+
+
+def _versions() -> bytes:
+    import tensorflow as tf
+
+    graph = tf.compat.v1.GraphDef()
+    graph.versions.producer = tf.version.GRAPH_DEF_VERSION
+    return bytes(graph.SerializeToString(deterministic=True))
+
+
+def _living_variables() -> Dict[int, Any]:
+    """Name and variable by the identity of the handle."""
+    from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
+
+    keras_3 = getattr(sys.modules.get("keras"), "Variable", None)
+    paths: Dict[int, str] = {}
+    variables: List[Any] = []
+    kinds: Dict[type, int] = {}
+    for item in gc.get_objects():
+        kind = kinds.get(type(item))
+        if kind is None:
+            named = isinstance(keras_3, type) and issubclass(type(item), keras_3)
+            kind = kinds[type(item)] = 2 if named else int(issubclass(type(item), BaseResourceVariable))
+        if kind == 1:
+            variables.append(item)
+        elif kind == 2 and getattr(item, "_value", None) is not None:
+            paths[id(item._value)] = str(item.path)
+    found: Dict[int, Any] = {}
+    for variable in variables:
+        handle = getattr(variable, "_handle", None)
+        if handle is not None:
+            found[id(handle)] = (paths.get(id(variable)) or str(variable.name).split(":")[0], variable)
+    return found
+
+
+def _rename(error: Any, plan: Expanded, name: str) -> None:  # noqa: ANN401 - a tf.errors.OpError
+    """Puts the user's function back into an error message."""
+    text = error.message
+    for function in plan.needed:
+        long = function.signature.name
+        text = text.replace(long, long[len(long) - len(long.split("__precision_tool_all_", 1)[1]) :])
+    if text != error.message:
+        error._message = text
+        error.args = tuple(text if i == 2 else a for i, a in enumerate(error.args))
