@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, TypeVar
 
 from ..errors import UsageError
+from ..settings import read_settings
 from .eager_calls import Listener, Listening, Run, is_listening
 from .function_graph import InlinedBody
 from .function_outputs import Expanded, Expander, FunctionDef, must_compile
-from .record import FORMAT, RunRecord
+from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorder import StepCounter
 from .step_block import StepBlock
 from .steps import Steps
@@ -110,17 +111,23 @@ class StepLog:
         folder: Where the ``run_*`` folders go.
         steps: Which steps to record.
         worker: The background writer, one of its own by default.
+        keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
     """
 
-    def __init__(self, folder: Path, steps: Steps, worker: Optional[BoundedWorker] = None) -> None:
+    def __init__(
+        self, folder: Path, steps: Steps, worker: Optional[BoundedWorker] = None, keep: Optional[str] = None
+    ) -> None:
         self.say_once = SayOnce()
         self.plans = FunctionPlans(self.say_once)
         self._folder = folder
         self._steps = steps
         self._worker = worker or BoundedWorker()
+        self._keep = read_settings().keep if keep is None else keep
         self._counter = StepCounter()
         self._lock = threading.Lock()
         self._last_us = 0
+        self._record_bytes = 0
+        self._graph = GraphFile(b"")
 
     def flush(self) -> None:
         """Waits until every record begun so far is on disk."""
@@ -150,17 +157,23 @@ class StepLog:
         if not wanted:
             return OneStep(Unrecorded(self.plans), numbers, self._counter)
         self._warn_rewriting()
+        self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
         return OneStep(StepBlock(self, main, begun[0][0], wanted[0]), numbers, self._counter)
 
-    def moments(self, count: int) -> int:
-        """Reserves ``count`` microseconds, so that records never overlap, and returns the first."""
-        with self._lock:
-            first = max(int(time.time() * 1e6), self._last_us + 1)
-            self._last_us = first + count
-            return first
+    def queue(
+        self, run: int, step: int, functions: Sequence[str], graph: bytes, items: List[Item], reason: str
+    ) -> None:
+        """Hands the record of a step to the writer.
 
-    def new_record(self, run: int, step: int, start_us: int, functions: Sequence[str]) -> RunRecord:
-        """Returns the record of a step, nothing of it on disk yet."""
+        Args:
+            run: Number of the run, from 1.
+            step: Number of the step, from 0.
+            functions: Names of the functions that ran.
+            graph: The serialized GraphDef.
+            items: The tensors; their time stamps count from the start of the step.
+            reason: Why the record is not complete.
+        """
+        start_us = self._moments(max([0, *(item.timestamp_us for item in items)]) + 1)
         header = {
             "format": FORMAT,
             "run": run,
@@ -169,11 +182,20 @@ class StepLog:
             "graph": None,
             "fetches": list(functions),
         }
-        return RunRecord(self._folder, header, self.say_once)
+        record = RunRecord(self._folder, header, self.say_once, self._keep)
+        timed = [item._replace(timestamp_us=start_us + item.timestamp_us) for item in items]
+        with self._lock:
+            if self._graph.content != graph:
+                self._graph = GraphFile(graph)
+            file = self._graph
+        self._record_bytes = record.submit(self._worker, file, timed, reason)
 
-    def submit(self, size_bytes: int, action: Callable[..., None], *args: object) -> None:
-        """Hands work to the writer."""
-        self._worker.submit(size_bytes, action, *args)
+    def _moments(self, count: int) -> int:
+        """Reserves ``count`` microseconds, so that records never overlap, and returns the first."""
+        with self._lock:
+            first = max(int(time.time() * 1e6), self._last_us + 1)
+            self._last_us = first + count
+            return first
 
     def _warn_rewriting(self) -> None:
         import tensorflow as tf

@@ -15,6 +15,7 @@ from .eager_nodes import eager_node, input_names
 from .function_graph import InlinedBody, graph_bytes, library_of, placeholder_node, variable_node
 from .function_outputs import Expanded, Inner, node_outputs
 from .plan import WITHOUT_VALUE, How, Taken
+from .record import Item
 
 if TYPE_CHECKING:
     from .function_steps import StepLog
@@ -94,18 +95,12 @@ class StepBlock(Listener):
         if error is not None and (type(error).__name__ in _END_OF_DATA or not isinstance(error, Exception)):
             return
         self._flush_nodes()
-        graph = b"".join((*self._graph, _versions()))
-        start_us = self._log.moments(self._moment + 1)
-        record = self._log.new_record(self._run, self._step, start_us, self._functions)
-        entries = [self._entry(*taken) for taken in self._taken]
-        needed = sum(value[0].nbytes for _, value, _ in entries if value is not None)
-        self._log.submit(len(graph), record.open, graph, [taken.name for taken, _, _ in entries], needed)
-        for taken, value, note in entries:
-            size = value[0].nbytes if value is not None else 0
-            self._log.submit(size, record.write, taken, start_us + taken.moment, value, note)
         text = _short(str(error))
         reason = "the step failed: {}: {}".format(type(error).__name__, text) if error is not None else ""
-        self._log.submit(0, record.close, reason)
+        items = [_item(*taken) for taken in self._taken]
+        self._taken = []
+        graph = b"".join((*self._graph, _versions()))
+        self._log.queue(self._run, self._step, self._functions, graph, items, reason)
 
     def _prefix(self, name: str) -> str:
         """What stands before the names of a function's tensors: nothing for the step's own function."""
@@ -212,14 +207,15 @@ class StepBlock(Listener):
         self._graph.append(graph_bytes(self._nodes, []))
         self._nodes = []
 
-    def _entry(self, taken: Taken, value: Any, note: str) -> Tuple[Taken, Any, str]:  # noqa: ANN401 - an array or none
-        if value is None:
-            return taken, None, note
-        try:
-            array, dtype, odd = storable(value if isinstance(value, np.ndarray) else _array(value), taken.dtype)
-        except ValueError as error:
-            return taken, None, str(error)
-        return taken, (array, dtype), "; ".join(text for text in (note, odd) if text)
+
+def _item(taken: Taken, value: Any, note: str) -> Item:  # noqa: ANN401 - a tensor, an array or none
+    if value is None:
+        return Item(taken, taken.moment, None, taken.dtype, note)
+    try:
+        array, dtype, odd = storable(value if isinstance(value, np.ndarray) else _array(value), taken.dtype)
+    except ValueError as error:
+        return Item(taken, taken.moment, None, taken.dtype, str(error))
+    return Item(taken, taken.moment, array, dtype, "; ".join(text for text in (note, odd) if text))
 
 
 def _short(text: str) -> str:
