@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, BinaryIO, Callable, Tuple
@@ -42,8 +43,14 @@ def storable(value: object, dtype: str) -> Tuple[NDArray[np.generic], str, str]:
     if array.dtype.kind == "V" or array.dtype.isbuiltin == _USER_TYPE:
         raw = np.array(array, order="C", copy=True).view(np.dtype("V{}".format(array.dtype.itemsize)))
         return raw, dtype, ""
-    same = array.dtype.name == dtype
-    return array, array.dtype.name, "" if same else "{} of TensorFlow".format(dtype)
+    name = _name_of(array.dtype)
+    return array, name, "" if name == dtype else "{} of TensorFlow".format(dtype)
+
+
+@functools.lru_cache(maxsize=64)
+def _name_of(dtype: np.dtype[np.generic]) -> str:
+    """NumPy puts the name together anew each time, which takes longer than all else for a small tensor."""
+    return str(dtype.name)
 
 
 def _bytes_array(value: object) -> Tuple[NDArray[np.generic], str]:

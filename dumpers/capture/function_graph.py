@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Optional, Sequence, Tuple
 
-from .function_outputs import Find, FunctionDef, NodeDef, in_order, looked_into, named_functions, node_outputs, producer
+from .function_outputs import (
+    Expanded,
+    Find,
+    FunctionDef,
+    Inner,
+    NodeDef,
+    in_order,
+    looked_into,
+    named_functions,
+    node_outputs,
+    producer,
+)
+from .plan import How, Taken
 
 _BESIDE = b"loc:@"
 
@@ -30,6 +42,24 @@ class InlinedBody:
         self.graph = graph_bytes(self._nodes, library_of(self._nodes, find))
         """Nodes, and functions that are still called by name, as part of a GraphDef."""
         self._nodes = []
+        self._taken: Tuple[int, List[Taken]] = (-1, [])
+
+    def taken(self, plan: Expanded, moment: int) -> List[Taken]:
+        """Returns how the record names each inner tensor.
+
+        Args:
+            plan: The function with added outputs.
+            moment: That of what ran before the function.
+        """
+        if self._taken[0] != moment:
+            found: List[Taken] = []
+            now, op = moment, ""
+            for inner in plan.inner:
+                now += inner.op != op
+                op = inner.op
+                found.append(_taken(inner, self.key[0] + op, now))
+            self._taken = (moment, found)
+        return self._taken[1]
 
     def _body(self, function: FunctionDef, prefix: str, arguments: List[str], controls: List[str]) -> List[str]:
         names = _Names(function, prefix, arguments, self._find)
@@ -101,6 +131,20 @@ class _Names:
             self._slots[name] = {"{}:{}".format(arg, i): slot for slot, (arg, i, _) in enumerate(outputs)}
         parts = source.split(":")
         return self._slots[name]["{}:{}".format(parts[1], parts[2] if len(parts) > 2 else "0")]
+
+
+def _taken(inner: Inner, op: str, moment: int) -> Taken:
+    return Taken(
+        name="{}:{}".format(op, inner.slot),
+        op=op,
+        slot=inner.slot,
+        op_type=inner.op_type,
+        dtype=inner.dtype,
+        shape=None,
+        moment=moment,
+        how=How.NOT if inner.output is None else How.FETCH,
+        note=inner.note,
+    )
 
 
 def variable_node(name: str, dtype: int, shape: Optional[Sequence[Optional[int]]]) -> NodeDef:

@@ -70,6 +70,12 @@ class Expanded:
         return str(self.definition.signature.name)
 
     @property
+    def moments(self) -> int:
+        """How many ops it has."""
+        names = [tensor.op for tensor in self.inner]
+        return sum(a != b for a, b in zip(names, ["", *names]))  # noqa: B905 - each with the one before; Python 3.7
+
+    @property
     def added(self) -> int:
         """How many outputs were added."""
         return len(self.definition.signature.output_arg) - self.plain_outputs
@@ -123,6 +129,8 @@ class Expander:
 
     def _draws(self, node: NodeDef) -> List[str]:
         """Names of the ops that draw from a state of their own: the node itself, or those in its loop or branches."""
+        if is_compiled(node, self._find):
+            return []  # XLA has its own random numbers, others in each process
         if draws_from_its_state(node):
             return [node.name]
         found: List[str] = []

@@ -18,8 +18,10 @@ from .recorder import StepCounter
 from .step_block import StepBlock
 from .steps import Steps
 from .talk import SayOnce
+from .variables import Variables
 from .worker import BoundedWorker
 
+_NUMBER = re.compile(r"_(\d+)\Z")
 Result = TypeVar("Result")
 
 _MACHINE_NAME = re.compile(r"(__(inference|forward)_)?(?P<back>__backward_)?(?P<name>.*?)(_\d+)+\Z", re.DOTALL)
@@ -39,6 +41,7 @@ class FunctionPlans:
         self._plans: Dict[str, Optional[Expanded]] = {}
         self._bodies: Dict[str, InlinedBody] = {}
         self._found: Dict[str, Optional[FunctionDef]] = {}
+        self._born = _next_function()
         self.draws = False
         """Whether a function was met that draws random numbers from a state of its own."""
 
@@ -83,6 +86,15 @@ class FunctionPlans:
         except (ValueError, KeyError, IndexError, RecursionError, tf.errors.OpError) as error:
             self._say_once(name, "function {} is recorded as one op: {}".format(short_name(name), error))
             return None
+        if plan.draws and _number(name) < self._born:
+            self._say_once(
+                name,
+                "function {} draws random numbers and was there before the hook: the tensors inside are not recorded, "
+                "so that its numbers go on. Put the hook in front of the first step to see them".format(
+                    short_name(name)
+                ),
+            )
+            return None
         if plan.draws:
             self.draws = True
             self._say_once(
@@ -119,6 +131,7 @@ class StepLog:
     ) -> None:
         self.say_once = SayOnce()
         self.plans = FunctionPlans(self.say_once)
+        self.variables = Variables()
         self._folder = folder
         self._steps = steps
         self._worker = worker or BoundedWorker()
@@ -259,6 +272,19 @@ def short_name(name: str) -> str:
     if match is None or not name.startswith("__"):
         return name
     return ("backward_" if match.group("back") else "") + match.group("name")
+
+
+def _next_function() -> int:
+    """Number that TensorFlow would put into the name of a function made now; those made before have smaller ones."""
+    from tensorflow.python.framework import ops
+
+    return int(ops.uid())
+
+
+def _number(name: str) -> float:
+    """The number in a function's name; without one nobody knows, so it counts as new."""
+    match = _NUMBER.search(name)
+    return int(match.group(1)) if match is not None else float("inf")
 
 
 def need_tensorflow_2(what: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
@@ -13,7 +11,7 @@ from .arrays import storable
 from .eager_calls import Listener, Run
 from .eager_nodes import eager_node, input_names
 from .function_graph import InlinedBody, graph_bytes, library_of, placeholder_node, variable_node
-from .function_outputs import Expanded, Inner, node_outputs
+from .function_outputs import Expanded, node_outputs
 from .plan import WITHOUT_VALUE, How, Taken
 from .record import Item
 
@@ -44,7 +42,6 @@ class StepBlock(Listener):
         self._sources: Dict[int, str] = {}
         self._alive: List[Tensor] = []  # ids of tensors stay theirs as long as these live
         self._names: Set[str] = set()
-        self._variables: Optional[Dict[int, Any]] = None
         self._nodes: List[Any] = []
         self._graph: List[bytes] = []
         self._functions: List[str] = []
@@ -124,10 +121,10 @@ class StepBlock(Listener):
         """The graph's name of a tensor that goes into something; one from outside becomes a node and is kept."""
         if id(tensor) in self._sources:
             return self._sources[id(tensor)]
-        variable = self._variable(tensor) if tensor.dtype.name == "resource" else None
+        variable = self._log.variables.of(tensor) if tensor.dtype.name == "resource" else None
         if variable is not None:
-            name = self._unique(variable[0])
-            self._nodes.append(variable_node(name, *variable[1:]))
+            name = self._unique(variable.name)
+            self._nodes.append(variable_node(name, variable.dtype, variable.shape))
         else:
             name = self._unique(name)
             self._nodes.append(placeholder_node(name, tensor.dtype.as_datatype_enum))
@@ -135,18 +132,6 @@ class StepBlock(Listener):
         self._remember(tensor, name)
         self._take(name, 0, "VarHandleOp" if variable is not None else "Placeholder", tensor, How.FED)
         return name
-
-    def _variable(self, handle: Tensor) -> Optional[Tuple[str, int, Any]]:
-        """Name, dtype and shape of the variable that a handle belongs to.
-
-        TensorFlow keeps no list of variables; the garbage collector knows them all.
-        """
-        if self._variables is None or id(handle) not in self._variables:
-            self._variables = _living_variables()
-        variable = self._variables.get(id(handle))
-        if variable is None:
-            return None
-        return variable[0], variable[1].dtype.base_dtype.as_datatype_enum, variable[1].shape
 
     def _remember(self, tensor: Tensor, name: str) -> None:
         self._sources[id(tensor)] = name
@@ -178,12 +163,10 @@ class StepBlock(Listener):
         self._names.update(body.names)
         for tensor, name in zip(every, body.results):  # noqa: B905 - the added ones have no name; Python 3.7
             self._remember(tensor, name)
-        op = ""
-        for inner in plan.inner:
-            self._moment += inner.op != op
-            op = inner.op
+        for taken, inner in zip(body.taken(plan, self._moment), plan.inner):  # noqa: B905 - one an inner; Python 3.7
             value = every[plan.plain_outputs + inner.output] if inner.output is not None else None
-            self._taken.append((_inner(inner, body.key[0], self._moment), value, inner.note))
+            self._taken.append((taken, value, inner.note))
+        self._moment += plan.moments
 
     def _closed(self, definition: Any, prefix: str, sources: List[str], result: Any) -> None:  # noqa: ANN401
         """Keeps the outputs of a function that runs as one op."""
@@ -224,21 +207,6 @@ def _short(text: str) -> str:
     return line if len(line) <= 700 else "{} ... {}".format(line[:100], line[-600:])
 
 
-def _inner(inner: Inner, prefix: str, moment: int) -> Taken:
-    op = prefix + inner.op
-    return Taken(
-        name="{}:{}".format(op, inner.slot),
-        op=op,
-        slot=inner.slot,
-        op_type=inner.op_type,
-        dtype=inner.dtype,
-        shape=None,
-        moment=moment,
-        how=How.NOT if inner.output is None else How.FETCH,
-        note=inner.note,
-    )
-
-
 def _array(tensor: Tensor) -> Any:  # noqa: ANN401 - an array, or bytes
     """The value of an eager tensor, without a copy where it lies in the host's memory."""
     return tensor._numpy()
@@ -262,31 +230,6 @@ def _versions() -> bytes:
     graph = tf.compat.v1.GraphDef()
     graph.versions.producer = tf.version.GRAPH_DEF_VERSION
     return bytes(graph.SerializeToString(deterministic=True))
-
-
-def _living_variables() -> Dict[int, Any]:
-    """Name and variable by the identity of the handle."""
-    from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
-
-    keras_3 = getattr(sys.modules.get("keras"), "Variable", None)
-    paths: Dict[int, str] = {}
-    variables: List[Any] = []
-    kinds: Dict[type, int] = {}
-    for item in gc.get_objects():
-        kind = kinds.get(type(item))
-        if kind is None:
-            named = isinstance(keras_3, type) and issubclass(type(item), keras_3)
-            kind = kinds[type(item)] = 2 if named else int(issubclass(type(item), BaseResourceVariable))
-        if kind == 1:
-            variables.append(item)
-        elif kind == 2 and getattr(item, "_value", None) is not None:
-            paths[id(item._value)] = str(item.path)
-    found: Dict[int, Any] = {}
-    for variable in variables:
-        handle = getattr(variable, "_handle", None)
-        if handle is not None:
-            found[id(handle)] = (paths.get(id(variable)) or str(variable.name).split(":")[0], variable)
-    return found
 
 
 def _rename(error: Any, plan: Expanded, name: str) -> None:  # noqa: ANN401 - a tf.errors.OpError

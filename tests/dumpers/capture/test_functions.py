@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from dumpers.capture.function_steps import StepLog, need_tensorflow_2
-from dumpers.capture.functions import EagerBlock, keras_callback, record_function, record_model
+from dumpers.capture.functions import EagerBlock, record_function
 from dumpers.capture.steps import parse_steps
 from dumpers.errors import UsageError
 
@@ -149,6 +149,48 @@ def test_random_numbers_with_a_seed_go_on_around_recorded_steps(tmp_path, capfd)
 
 
 @needs_2
+def test_a_function_that_has_drawn_before_the_hook_came_goes_on_with_its_numbers(tmp_path, capfd, manifests):
+    def draws(choose):
+        tf.random.set_seed(4)
+
+        @tf.function
+        def step():
+            return tf.random.uniform([3], seed=7)
+
+        found = [step().numpy().tolist() for _ in range(2)]
+        recorded = record_function(step, StepLog(tmp_path, parse_steps(choose))) if choose else step
+        return found + [recorded().numpy().tolist() for _ in range(4)]
+
+    plain = draws("")
+    assert draws("1") == plain
+    assert "before the hook" in capfd.readouterr().err
+    (record,) = manifests(tmp_path)
+    assert [t["op_type"] for t in record["tensors"]] == ["StatefulPartitionedCall"]
+
+
+@needs_2
+def test_a_new_shape_of_the_input_is_recorded_too(tmp_path, manifests, values):
+    weight = tf.Variable(np.arange(6, dtype=np.float32).reshape(3, 2), name="weight")
+
+    @tf.function
+    def step(x):
+        return tf.reduce_sum(tf.tanh(tf.matmul(x, weight), name="squashed"))
+
+    log = StepLog(tmp_path, parse_steps(""))
+    recorded = record_function(step, log)
+    random = np.random.RandomState(2)
+    inputs = [random.rand(rows, 3).astype(np.float32) for rows in (4, 5, 4, 1, 7)]
+    for x in inputs:
+        recorded(tf.constant(x))
+    log.flush()
+    records = manifests(tmp_path)
+    assert len(records) == 5
+    for x, record in zip(inputs, records):  # noqa: B905 - Python 3.7
+        assert one(values(record), "squashed:0").tobytes() == tf.tanh(tf.matmul(x, weight)).numpy().tobytes()
+        check_graph(record)
+
+
+@needs_2
 def test_an_outer_tape_sees_the_same_gradients(tmp_path, manifests):
     weight = tf.Variable([[1.0, -2.0], [0.5, 3.0]])
 
@@ -258,77 +300,3 @@ def test_threads_do_not_mix_records(tmp_path, manifests):
     records = manifests(tmp_path)
     assert sorted(record["step"] for record in records) == list(range(16))
     assert {len(record["tensors"]) for record in records} == {4}
-
-
-def click_model(jit=False):
-    layers = tf.keras.layers
-    tf.random.set_seed(1)
-    random = np.random.RandomState(3)
-    ids, dense = tf.keras.Input((5,), dtype="int64"), tf.keras.Input((3,))
-    start = layers.Concatenate()([layers.Flatten()(layers.Embedding(50, 8, name="table")(ids)), dense])
-    x = start
-    for number in range(2):
-        cross = layers.Dense(43, name=f"cross{number}")(x)
-        x = layers.Add()([layers.Multiply()([start, cross]), x])
-    x = layers.BatchNormalization(name="norm")(x)
-    x = layers.Dropout(0.3, seed=5)(layers.Dense(16, activation="relu")(x))
-    model = tf.keras.Model([ids, dense], layers.Dense(1, activation="sigmoid", name="out")(x))
-    model.set_weights([random.uniform(-0.3, 0.3, w.shape).astype(w.dtype) if w.dtype.kind == "f" else w
-                       for w in model.get_weights()])  # fmt: skip
-    more = {} if tf.__version__.startswith("2.6") else {"jit_compile": jit}
-    model.compile(tf.keras.optimizers.Adam(0.01), "binary_crossentropy", **more)
-    features = [random.randint(0, 50, (100, 5)), random.rand(100, 3).astype(np.float32)]
-    return model, features, random.randint(0, 2, (100, 1)).astype(np.float32)
-
-
-@needs_2
-def test_keras_fit_is_recorded_and_changes_no_bit(tmp_path, manifests, values):
-    def fit(folder, choose):
-        model, x, y = click_model()
-        log = StepLog(folder, parse_steps(choose or "0"))
-
-        def install(recorded):
-            record_model(recorded, frozenset(["train"]), {"train": log})
-
-        callbacks = [keras_callback(install, log.flush)] if choose else []
-        first = [value.copy() for value in model.get_weights()]
-        history = model.fit(x, y, batch_size=10, epochs=5, shuffle=False, verbose=0, callbacks=callbacks,
-                            validation_data=(x, y))  # fmt: skip
-        return history.history["loss"], [value.tobytes() for value in model.get_weights()], first, x
-
-    plain = fit(tmp_path / "none", "")
-    recorded = fit(tmp_path / "some", "0|7-8|49")
-    assert recorded[0] == plain[0]
-    assert recorded[1] == plain[1]
-    records = manifests(tmp_path / "some")
-    assert [record["step"] for record in records] == [0, 7, 8, 49]
-    found = values(records[0])
-    table = recorded[2][0]
-    looked_up = table[recorded[3][0][:10]]
-    assert any(value.tobytes() == looked_up.tobytes() for value in found.values())
-    types = {t["op_type"] for t in records[0]["tensors"]}
-    assert {"MatMul", "IteratorGetNext", "ReadVariableOp"} <= types
-    assert any(t["op"].startswith("table/embeddings") for t in records[1]["tensors"])
-    check_graph(records[1])
-
-
-@needs_2
-def test_batches_of_evaluate_and_predict_count_for_themselves(tmp_path, manifests):
-    model, x, y = click_model()
-    kinds = ["train", "evaluate", "predict"]
-    logs = {kind: StepLog(tmp_path / kind, parse_steps("1")) for kind in kinds}
-    record_model(model, frozenset(kinds), logs)
-    model.train_on_batch(x, y)
-    model.train_on_batch(x, y)
-    model.evaluate(x, y, batch_size=50, verbose=0)
-    plain = model.predict(x, batch_size=50, verbose=0)
-    assert plain.shape == (100, 1)
-    for kind, log in logs.items():
-        log.flush()
-        assert [record["step"] for record in manifests(tmp_path / kind)] == [1], kind
-
-
-@needs_2
-def test_no_keras_model_is_refused():
-    with pytest.raises(UsageError, match="no Keras model"):
-        record_model(object(), frozenset(["train"]), {})
