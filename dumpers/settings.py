@@ -16,7 +16,7 @@ DATA_DIRECTORY = "precision_data"
 MAX_LOOP_TURNS = 100000
 
 
-DUMP_MODES = ("full", "stats", "sketch", "hash")
+DUMP_MODES = ("full", "shapes", "stats", "sketch", "hash")
 DUMP_FORMATS = ("pack", "npy")
 
 
@@ -27,8 +27,16 @@ class Settings:
     Attributes:
         tf_dump_step: Steps to dump, ``0|3-5|10`` or ``0,3-5,10``; 0 is the first training step, empty means
             every step.
-        dump_mode: What to take of each tensor: ``full`` (its values), ``stats``, ``sketch`` or ``hash``.
+        dump_mode: What to take of each tensor: ``full`` (its values), ``shapes``, ``stats``, ``sketch`` or ``hash``.
         dump_format: How values are stored: ``pack`` (a few large files a step) or ``npy`` (one file a tensor).
+        dump_ops: Regular expression; only ops in whose name it is found.
+        dump_op_types: Regular expression; only ops whose whole type it matches.
+        dump_dtypes: Only tensors of these dtypes, ``float32,int64``.
+        dump_scopes: Only ops in these name scopes, ``tower/dense,tower/cross``.
+        dump_sizes: Only tensors of so many bytes, ``1K-64M``, ``-64M`` or ``1K-``.
+        dump_tensors: File with the names of the only tensors to take, ``op:slot``, one a line.
+        dump_budget: Most bytes of values a step, ``100M``; the smallest tensors go first.
+        dump_ranks: Ranks of a job that record, ``0|2-3``; all if empty.
         loop_turns: Turns of a loop to record of each tensor in it, the first ones and the last; at least 2.
         root_dir: Parent of ``precision_data``; the current folder by default.
         cmd_root_path: Accepted for old configurations and unused: no vendor program is called.
@@ -41,6 +49,14 @@ class Settings:
     loop_turns: int = 8
     dump_mode: str = "full"
     dump_format: str = "pack"
+    dump_ops: str = ""
+    dump_op_types: str = ""
+    dump_dtypes: str = ""
+    dump_scopes: str = ""
+    dump_sizes: str = ""
+    dump_tensors: str = ""
+    dump_budget: str = ""
+    dump_ranks: str = ""
     root_dir: Path = Path(".")
     cmd_root_path: str = "/usr/local/Ascend/"
     net_type: str = "infer"
@@ -51,7 +67,7 @@ class Settings:
 
     @property
     def keep(self) -> str:
-        """What a record keeps of each tensor: the format of the values, or the kind of summary."""
+        """What a record keeps of each tensor: the format of the values, or what is known of them."""
         return self.dump_format if self.dump_mode == "full" else self.dump_mode
 
     @property
@@ -63,7 +79,8 @@ class Settings:
 def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
     """Returns the settings with what the environment says.
 
-    That is TF_DUMP_STEP, TF_DUMP_MODE, TF_DUMP_FORMAT, TF_DUMP_LOOP_TURNS, ROOT_DIR, CMD_ROOT_PATH and NET_TYPE.
+    That is ROOT_DIR, CMD_ROOT_PATH, NET_TYPE and, for what is dumped, TF_DUMP_ with STEP, MODE, FORMAT, OPS, OP_TYPES,
+    DTYPES, SCOPES, SIZES, TENSORS, BUDGET, RANKS and LOOP_TURNS.
 
     Raises:
         UsageError: TF_DUMP_LOOP_TURNS is no number of turns, or a mode or format is not known.
@@ -74,6 +91,14 @@ def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
         tf_dump_step=env.get("TF_DUMP_STEP", default.tf_dump_step),
         dump_mode=_one_of(env, "TF_DUMP_MODE", DUMP_MODES),
         dump_format=_one_of(env, "TF_DUMP_FORMAT", DUMP_FORMATS),
+        dump_ops=env.get("TF_DUMP_OPS", ""),
+        dump_op_types=env.get("TF_DUMP_OP_TYPES", ""),
+        dump_dtypes=env.get("TF_DUMP_DTYPES", ""),
+        dump_scopes=env.get("TF_DUMP_SCOPES", ""),
+        dump_sizes=env.get("TF_DUMP_SIZES", ""),
+        dump_tensors=env.get("TF_DUMP_TENSORS", ""),
+        dump_budget=env.get("TF_DUMP_BUDGET", ""),
+        dump_ranks=env.get("TF_DUMP_RANKS", ""),
         loop_turns=_turns(env.get("TF_DUMP_LOOP_TURNS") or str(default.loop_turns)),
         root_dir=Path(env.get("ROOT_DIR") or "."),
         cmd_root_path=env.get("CMD_ROOT_PATH", default.cmd_root_path),

@@ -27,6 +27,7 @@ from dumpers.names import MAX_FILE_NAME_BYTES, flatten_tf, shorten
 from dumpers.records import Dump, TensorRecord
 from dumpers.workspace import Workspace
 
+_RANK: Final = re.compile(r"rank_(\d{1,9})\Z")
 _RUN: Final = re.compile(r"run_(\d+)_(\d+)\Z")
 _FED: Final = re.compile(r"_arg_(?P<op>.+)_(?P<slot>\d+)_\d+\Z", re.DOTALL)
 _FOLDED: Final = re.compile(r"(?P<op>.+)/_\d+__cf__\d+\Z", re.DOTALL)
@@ -70,7 +71,9 @@ class _Rows:
             self.skipped.append((f"{record.op}:{record.slot}", record.note or f"no value: {record.dtype}"))
 
 
-def extract(workspace: Workspace, *, allow_incomplete: bool = False, all_runs: bool = False) -> ExtractReport:
+def extract(
+    workspace: Workspace, *, allow_incomplete: bool = False, all_runs: bool = False, rank: int | None = None
+) -> ExtractReport:
     """Fills ``tf/dump`` from the last recorded training step in ``tf/tf_debug``, or from all runs there.
 
     Our own records and the run directories of TensorFlow's debugger are read alike; the newest complete training run
@@ -82,14 +85,17 @@ def extract(workspace: Workspace, *, allow_incomplete: bool = False, all_runs: b
         allow_incomplete: Take the newest training run even if its record says that something is missing.
         all_runs: Take every run, initialisers and evaluations included. Time stamps keep the files of a tensor apart,
             and the index tells the step of each.
+        rank: Which rank's records, of a job with several; by default the lowest that recorded.
 
     Raises:
         DataError: there is no usable record, or the files cannot be written.
     """
+    folder, other = _folder_of(workspace.tf_debug, rank)
     if all_runs:
-        dump, notes = _all_runs(workspace.tf_debug)
+        dump, notes = _all_runs(folder)
     else:
-        dump, notes = _last_step(workspace.tf_debug, allow_incomplete=allow_incomplete)
+        dump, notes = _last_step(folder, allow_incomplete=allow_incomplete)
+    notes.extend(other)
     target = workspace.tf_dump
     staging = target.parent / f".{target.name}-{os.getpid()}-new"
     try:
@@ -119,12 +125,40 @@ def extract(workspace: Workspace, *, allow_incomplete: bool = False, all_runs: b
     )
 
 
+def recorded_ranks(folder: Path) -> dict[int, Path]:
+    """Returns the folders of the ranks in a ``tf_debug`` folder that have runs, by rank in order."""
+    found = {int(match[1]): folder / name for name in _names_in(folder) if (match := _RANK.match(name))}
+    return {rank: found[rank] for rank in sorted(found) if _runs_in(found[rank])}
+
+
 def recorded_runs(folder: Path) -> list[Path]:
-    """Returns the run directories of a ``tf_debug`` folder, newest first."""
+    """Returns the run directories of a ``tf_debug`` folder, newest first; where ranks recorded, those of the lowest."""
+    return _runs_in(folder) or next((_runs_in(place) for place in recorded_ranks(folder).values()), [])
+
+
+def _folder_of(folder: Path, rank: int | None) -> tuple[Path, list[str]]:
+    """The folder with one rank's runs, and what to say of the others."""
+    ranks = recorded_ranks(folder)
+    listed = ", ".join(str(number) for number in ranks)
+    if rank is not None:
+        if rank not in ranks:
+            raise DataError(f"{folder}: nothing was recorded by rank {rank}; there is {listed or 'no rank'}")
+        return ranks[rank], []
+    if _runs_in(folder) or not ranks:
+        return folder, [f"ranks {listed} recorded too; take one with --rank"] if ranks else []
+    first = next(iter(ranks))
+    return ranks[first], [f"ranks {listed} recorded; this is rank {first}, take another with --rank"]
+
+
+def _names_in(folder: Path) -> list[str]:
     try:
-        names = os.listdir(folder)
+        return os.listdir(folder)
     except (FileNotFoundError, NotADirectoryError):
         return []
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    names = _names_in(folder)
     runs = [(int(match[1]), int(match[2]), name) for name in names if (match := _RUN.match(name))]
     return [folder / name for _, _, name in sorted(runs, reverse=True)]
 

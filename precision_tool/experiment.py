@@ -85,6 +85,7 @@ def _check_fault(experiment: Experiment) -> None:
 
 
 def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
+    from dumpers.capture.selection import EVERYTHING
     from dumpers.capture.session import record_session
     from precision_tool.training import golden_config, train
 
@@ -93,7 +94,7 @@ def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
     folder = Workspace(settings.data_root).tf_debug
 
     def recorded(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-        return record_session(session, folder, wanted, keep="pack")
+        return record_session(session, folder, wanted, keep="pack", selection=EVERYTHING)
 
     return train(experiment.plan, session_config=golden_config(), wrap_session=recorded, progress=progress)
 

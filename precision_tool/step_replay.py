@@ -88,13 +88,14 @@ def replay(settings: Settings, devices: tuple[str, ...], action: str, progress: 
 
 
 def _on_host(step: SavedStep, workspace: Workspace, notes: list[str]) -> Path:
+    from dumpers.capture.selection import EVERYTHING
     from dumpers.capture.session import record_session
     from dumpers.capture.steps import parse_steps
     from dumpers.tf_dump import extract
     from precision_tool.training import golden_config
 
     def recorded(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
-        return record_session(session, workspace.tf_debug, parse_steps(STEP), keep="pack")
+        return record_session(session, workspace.tf_debug, parse_steps(STEP), keep="pack", selection=EVERYTHING)
 
     _run(step, golden_config(), "cpu", recorded)
     done = extract(workspace)

@@ -11,6 +11,7 @@ import importlib
 import importlib.util
 import os
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, Optional, Tuple, TypeVar
 
 from dumpers.capture import device_config as _device_config
@@ -19,8 +20,10 @@ from dumpers.capture import options as _options
 from dumpers.capture import session as _session
 from dumpers.capture.function_steps import StepLog, need_tensorflow_2
 from dumpers.capture.options import FUSION_OFF_FILE, FUSION_SWITCH_FILE
+from dumpers.capture.ranks import at_rank
 from dumpers.capture.seeds import seed_everything
-from dumpers.capture.steps import parse_steps
+from dumpers.capture.selection import read_selection
+from dumpers.capture.steps import Steps, parse_steps
 from dumpers.settings import Settings, read_settings
 from dumpers.workspace import Workspace
 
@@ -53,19 +56,17 @@ def sess_dump(sess: tf.compat.v1.Session) -> tf.compat.v1.Session:
     """Returns a session that behaves as ``sess`` and records the training steps that ``TF_DUMP_STEP`` chooses.
 
     The records go to ``tf/tf_debug`` below ``precision_data``; ``tf_dump`` extracts them. Steps count the runs that
-    update trainable variables, from 0; the initializer does not count.
+    update trainable variables, from 0; the initializer does not count. ``TF_DUMP_MODE`` and the other settings say what
+    of a step is recorded. Each rank of a job has a folder of its own, ``rank_<n>``.
 
     Args:
         sess: A ``tf.compat.v1.Session``, or one that has such a session inside.
 
     Raises:
-        UsageError: it is no session, or ``TF_DUMP_STEP`` cannot be read.
+        UsageError: it is no session, or ``TF_DUMP_STEP`` or another setting cannot be read.
         DataError: the data directories cannot be created.
     """
-    settings, workspace = _place()
-    steps = parse_steps(settings.tf_dump_step)
-    _options.prepare(workspace, settings, os.environ)
-    return _session.record_session(sess, workspace.tf_debug, steps)
+    return _session.record_session(sess, *_records())
 
 
 def estimator_dump() -> tf.compat.v1.train.SessionRunHook:
@@ -76,15 +77,12 @@ def estimator_dump() -> tf.compat.v1.train.SessionRunHook:
     trains the training runs are counted, else the runs over a batch; each session counts from 0.
 
     Raises:
-        UsageError: ``TF_DUMP_STEP`` cannot be read.
+        UsageError: ``TF_DUMP_STEP`` or another setting cannot be read.
         DataError: the data directories cannot be created.
     """
     from dumpers.capture.estimator import DumpHook
 
-    settings, workspace = _place()
-    steps = parse_steps(settings.tf_dump_step)
-    _options.prepare(workspace, settings, os.environ)
-    return DumpHook(workspace.tf_debug, steps)
+    return DumpHook(*_records())
 
 
 def function_dump(function: _Fn) -> _Fn:
@@ -97,7 +95,7 @@ def function_dump(function: _Fn) -> _Fn:
         function: A ``tf.function``, or a Python function that calls some.
 
     Raises:
-        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` cannot be read.
+        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` or another setting cannot be read.
         DataError: the data directories cannot be created.
     """
     need_tensorflow_2("function_dump")
@@ -108,7 +106,7 @@ def eager_dump() -> _functions.EagerBlock:
     """Returns a context manager that records what runs in its ``with`` block; the n-th time it is entered is step n.
 
     Raises:
-        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` cannot be read.
+        UsageError: this is TensorFlow 1, or ``TF_DUMP_STEP`` or another setting cannot be read.
         DataError: the data directories cannot be created.
     """
     need_tensorflow_2("eager_dump")
@@ -124,7 +122,7 @@ def keras_dump(model: Optional[Any] = None, on: str = "train") -> Any:  # noqa: 
             from 0, over all calls of ``fit`` and the like.
 
     Raises:
-        UsageError: this is TensorFlow 1, ``on`` has another word, it is no model, or ``TF_DUMP_STEP`` cannot be read.
+        UsageError: this is TensorFlow 1, ``on`` has another word, it is no model, or a setting cannot be read.
         DataError: the data directories cannot be created.
     """
     need_tensorflow_2("keras_dump")
@@ -238,16 +236,22 @@ def _wanted(action: Optional[str]) -> Tuple[str, Settings, Workspace]:
     return wanted, settings, workspace
 
 
+def _records() -> Tuple[Path, Steps]:
+    """Where this process records, in a folder that is made, and which steps."""
+    settings, workspace = _place()
+    steps = parse_steps(settings.tf_dump_step)
+    read_selection(settings)  # what it cannot read is said before the training starts
+    _options.prepare(workspace, settings, os.environ)
+    return at_rank(os.environ, workspace.tf_debug, steps, settings.dump_ranks)
+
+
 def _place() -> Tuple[Settings, Workspace]:
     settings = read_settings()
     return settings, Workspace(settings.data_root.resolve())
 
 
 def _step_log() -> StepLog:
-    settings, workspace = _place()
-    steps = parse_steps(settings.tf_dump_step)
-    _options.prepare(workspace, settings, os.environ)
-    return StepLog(workspace.tf_debug, steps)
+    return StepLog(*_records())
 
 
 def _install_emulated_device() -> None:

@@ -15,6 +15,7 @@ from .function_graph import InlinedBody
 from .function_outputs import Expanded, Expander, FunctionDef, must_compile
 from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorder import StepCounter
+from .selection import Selection, read_selection
 from .step_block import StepBlock
 from .steps import Steps
 from .talk import SayOnce
@@ -124,18 +125,26 @@ class StepLog:
         steps: Which steps to record.
         worker: The background writer, one of its own by default.
         keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
+        selection: Which tensors are wanted; as the settings say by default.
     """
 
     def __init__(
-        self, folder: Path, steps: Steps, worker: Optional[BoundedWorker] = None, keep: Optional[str] = None
+        self,
+        folder: Path,
+        steps: Steps,
+        worker: Optional[BoundedWorker] = None,
+        keep: Optional[str] = None,
+        selection: Optional[Selection] = None,
     ) -> None:
+        settings = read_settings()
         self.say_once = SayOnce()
         self.plans = FunctionPlans(self.say_once)
         self.variables = Variables()
         self._folder = folder
         self._steps = steps
         self._worker = worker or BoundedWorker()
-        self._keep = read_settings().keep if keep is None else keep
+        self._keep = settings.keep if keep is None else keep
+        self._selection = read_selection(settings) if selection is None else selection
         self._counter = StepCounter()
         self._lock = threading.Lock()
         self._last_us = 0
@@ -194,9 +203,11 @@ class StepLog:
             "start_us": start_us,
             "graph": None,
             "fetches": list(functions),
+            "selection": dict(self._selection.texts),
         }
-        record = RunRecord(self._folder, header, self.say_once, self._keep)
-        timed = [item._replace(timestamp_us=start_us + item.timestamp_us) for item in items]
+        record = RunRecord(self._folder, header, self.say_once, self._keep, self._selection.budget)
+        wanted = self._selection.sized([item for item in items if self._selection.takes(item.taken)])
+        timed = [item._replace(timestamp_us=start_us + item.timestamp_us) for item in wanted]
         with self._lock:
             if self._graph.content != graph:
                 self._graph = GraphFile(graph)

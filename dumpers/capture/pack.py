@@ -99,6 +99,26 @@ def lay_out(
     return places, groups
 
 
+def beyond(
+    values: "Sequence[Optional[NDArray[np.generic]]]", alike: Optional[Callable[[Any], Hashable]], budget: int
+) -> List[int]:
+    """Returns which arrays do not fit into a budget of bytes, the largest ones; arrays that are alike count once."""
+    present = [(value.nbytes, index, value) for index, value in enumerate(values) if value is not None]
+    left: List[int] = []
+    known = set()
+    used = 0
+    for size, index, value in sorted(present, key=lambda entry: entry[:2]):
+        key = index if alike is None else alike(value)
+        if key in known:
+            continue
+        if used + size > budget:
+            left.append(index)
+        else:
+            known.add(key)
+            used += size
+    return left
+
+
 def memory_of(array: "NDArray[np.generic]") -> Hashable:
     """Where a contiguous array lies: arrays in one place have the same bytes."""
     size = array.nbytes

@@ -9,7 +9,8 @@ output of each op that ran, in one fixed topological order, with ``op``, ``outpu
 (null if unknown), ``file`` (relative to the folder, null without a value), ``offset`` (of the first byte in a pack, see
 :mod:`dumpers.capture.pack`; absent where the file is a npy of its own), ``width`` (of the texts in a pack, in bytes),
 ``summary`` (what is kept instead of the values, see :mod:`dumpers.capture.summaries`; absent where those are),
-``timestamp_us``, ``note``.
+``bytes`` (of the values, where only shapes are kept), ``timestamp_us``, ``note``. Beside the tensors stand
+``selection`` (the settings that chose them, by name) and, where only shapes are kept, ``bytes``: of distinct buffers.
 
 Bytes in a pack are those of the array: row-major, little-endian, texts as fixed-width bytes. Time stamps rise by one
 microsecond an op from the start of the run; they state the order, not the duration.
@@ -28,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTupl
 import numpy as np
 
 from .arrays import write_bytes, write_npy
-from .pack import Group, Place, lay_out, memory_of, pack_name, tensor_of, write_group
+from .pack import Group, Place, beyond, lay_out, memory_of, pack_name, tensor_of, write_group
 from .plan import How, Taken
 from .summaries import MODES, summarise
 from .talk import SayOnce
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 FORMAT = 2
 MANIFEST = "record.json"
 GRAPH = "graph.pb"
-KEEPS = ("pack", "npy", *MODES)
-"""What is kept of tensors: their values in a few large files or in one npy each, or a summary of them."""
+KEEPS = ("pack", "npy", "shapes", *MODES)
+"""What is kept of tensors: their values in a few large files or in one npy each, their shapes, or a summary of them."""
 
 _ALIKE: "Dict[str, Optional[Callable[[Any], Hashable]]]" = {"pack": memory_of, "npy": None}
 
@@ -99,7 +100,7 @@ class GraphFile:
 
 
 class _Line(NamedTuple):
-    """What the manifest says of an item; ``width`` is that of texts, else 0."""
+    """What the manifest says of an item; ``width`` is that of texts, else 0, ``size`` the bytes of a value."""
 
     taken: Taken
     timestamp_us: int
@@ -107,6 +108,12 @@ class _Line(NamedTuple):
     dtype: str
     note: str
     width: int
+    size: Optional[int]
+
+    def without_room(self, budget: int) -> _Line:
+        """The line of a value that does not fit."""
+        note = "not taken: {} bytes do not fit into a budget of {} a step".format(self.size, budget)
+        return self._replace(note=_joined(self.note, note))
 
 
 class RunRecord:
@@ -120,13 +127,22 @@ class RunRecord:
         header: What the manifest says besides the tensors.
         say_once: Where a refusal is told.
         keep: One of :data:`KEEPS`.
+        budget: Most bytes of values to write, the smallest tensors first; None for no limit.
     """
 
-    def __init__(self, parent: Path, header: Dict[str, Any], say_once: SayOnce, keep: str = "pack") -> None:
+    def __init__(
+        self,
+        parent: Path,
+        header: Dict[str, Any],
+        say_once: SayOnce,
+        keep: str = "pack",
+        budget: Optional[int] = None,
+    ) -> None:
         self._parent = parent
         self._header = header
         self._say_once = say_once
         self._keep = keep
+        self._budget = budget
         self._folder: Optional[Path] = None
         self._lines: List[_Line] = []
         self._places: List[Optional[Place]] = []
@@ -158,7 +174,15 @@ class RunRecord:
         """
         values = [None if item.value is None else _contiguous(item.value) for item in items]
         self._lines = [_line_of(item) for item in items]  # without the arrays, which go as soon as they are written
-        self._places, groups = lay_out(values, _ALIKE.get(self._keep, tensor_of))
+        if self._keep == "shapes":
+            self._header["bytes"] = sum(group.size_bytes for group in lay_out(values, memory_of)[1])
+            values = [None] * len(values)
+        alike = _ALIKE.get(self._keep, tensor_of)
+        if self._budget is not None and self._keep in _ALIKE:
+            for index in beyond(values, alike, self._budget):
+                values[index] = None
+                self._lines[index] = self._lines[index].without_room(self._budget)
+        self._places, groups = lay_out(values, alike)
         self._left = len(groups)
         size = sum(group.size_bytes for group in groups)
         self._needed_bytes = size + len(graph.content)
@@ -265,6 +289,8 @@ class RunRecord:
             "timestamp_us": line.timestamp_us,
             "note": line.note,
         }
+        if self._keep == "shapes" and line.size is not None:
+            found.update(note=_joined(line.note, "only its shape was recorded"), bytes=line.size)
         if place is None:
             return found
         if self._keep in MODES:
@@ -315,7 +341,12 @@ def _line_of(item: Item) -> _Line:
     value = item.value
     shape = item.taken.shape if value is None else value.shape
     width = value.dtype.itemsize if value is not None and value.dtype.kind == "S" else 0
-    return _Line(item.taken, item.timestamp_us, shape, item.dtype, item.note, width)
+    size = None if value is None else value.nbytes
+    return _Line(item.taken, item.timestamp_us, shape, item.dtype, item.note, width, size)
+
+
+def _joined(*notes: str) -> str:
+    return "; ".join(filter(None, notes))
 
 
 def _npy_name(index: int) -> str:

@@ -15,6 +15,7 @@ from .plan import How, Plan, make_plan
 from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorded_step import RecordedStep
 from .requests import Fetched, Fetches, Request, read_request
+from .selection import Selection, read_selection
 from .steps import Steps
 from .talk import SayOnce
 from .watch import watch_room
@@ -65,6 +66,7 @@ class Recorder:
         worker: The background writer.
         loop_turns: How many turns of a loop to record; as ``TF_DUMP_LOOP_TURNS`` says by default.
         keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
+        selection: Which tensors are wanted; as the settings say by default.
         direct: Whether what is run is the session's own ``run``, with nothing around it.
     """
 
@@ -77,6 +79,7 @@ class Recorder:
         loop_turns: Optional[int] = None,
         *,
         keep: Optional[str] = None,
+        selection: Optional[Selection] = None,
         direct: bool = False,
     ) -> None:
         settings = read_settings()
@@ -86,10 +89,12 @@ class Recorder:
         self._worker = worker
         self._counter = StepCounter()
         self._keep = settings.keep if keep is None else keep
+        self._selection = read_selection(settings) if selection is None else selection
         self._direct = direct
         self._plans: "OrderedDict[Tuple[Any, ...], Plan]" = OrderedDict()
-        self._bodies: "OrderedDict[int, Tuple[Plan, Plan]]" = OrderedDict()  # the plan itself keeps its id taken
-        self._fast: Dict[int, FastFetch] = {}
+        # By the id of a plan, which is kept beside so that no other gets its id.
+        self._whole: "OrderedDict[int, Tuple[Plan, Plan]]" = OrderedDict()
+        self._fast: "OrderedDict[int, Tuple[Plan, FastFetch]]" = OrderedDict()
         self._graphs: Dict[int, GraphFile] = {}
         self._lock = threading.Lock()
         self._last_us = 0
@@ -153,7 +158,7 @@ class Recorder:
         if number not in self._steps:
             return RecordedStep(self, None, request, run, number)
         self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
-        return RecordedStep(self, self._with_bodies(self._with_room(plan, request), request), request, run, number)
+        return RecordedStep(self, self._with_room(self._whole_plan(plan, request), request), request, run, number)
 
     def take_back(self, step: int) -> None:
         """Frees the number of a step that failed, unless a later one has started meanwhile."""
@@ -175,12 +180,13 @@ class Recorder:
             "start_us": start_us,
             "graph": None,
             "fetches": list(request.fetches),
+            "selection": dict(self._selection.texts),
         }
-        return RunRecord(self._folder, header, self.say_once, self._keep)
+        return RunRecord(self._folder, header, self.say_once, self._keep, self._selection.budget)
 
     def queue(self, record: RunRecord, graph: GraphFile, items: Sequence[Item], reason: str) -> None:
         """Hands a record to the writer."""
-        self._record_bytes = record.submit(self._worker, graph, items, reason)
+        self._record_bytes = record.submit(self._worker, graph, self._selection.sized(items), reason)
 
     def graph_file(self) -> GraphFile:
         """Returns the session's graph, serialized, with the shapes that TensorFlow inferred; empty if it is too big."""
@@ -205,13 +211,12 @@ class Recorder:
         if feeds is None:
             return None
         with self._lock:
-            found = self._fast.get(id(step.plan))
-        if found is None:
-            found = FastFetch(self._session, step.request, step.extra)
+            known = self._fast.get(id(step.plan))
+        if known is None:
+            known = (step.plan, FastFetch(self._session, step.request, step.extra))
             with self._lock:
-                if step.plan in self._plans.values():
-                    self._fast[id(step.plan)] = found
-        return (found, feeds) if found.possible else None
+                _remember(self._fast, known)
+        return (known[1], feeds) if known[1].possible else None
 
     def _over(self) -> bool:
         last = self._steps.last
@@ -227,7 +232,7 @@ class Recorder:
             with self._lock:
                 self._plans[key] = found
                 while len(self._plans) > _MAX_PLANS:
-                    self._fast.pop(id(self._plans.popitem(last=False)[1]), None)
+                    self._plans.popitem(last=False)
         return found
 
     def _with_room(self, plan: Plan, request: Request) -> Plan:
@@ -242,27 +247,28 @@ class Recorder:
                 needed, len(watched)
             ),
         )
-        return self._plan(request, can_watch=False)
+        return self._whole_plan(self._plan(request, can_watch=False), request)
+
+    def _whole_plan(self, plan: Plan, request: Request) -> Plan:
+        """Returns what is wanted of a plan and of the bodies of loops and branches that are functions."""
+        with self._lock:
+            found = self._whole.get(id(plan))
+        if found is None:
+            found = (plan, self._selection.chosen(self._with_bodies(plan, request)))
+            with self._lock:
+                _remember(self._whole, found)
+        return found[1]
 
     def _with_bodies(self, plan: Plan, request: Request) -> Plan:
-        """Returns the plan with the tensors in the bodies of loops and branches that are functions."""
-        if not any(taken.op_type in FUNCTIONAL for taken in plan.tensors):
-            return plan
-        with self._lock:
-            found = self._bodies.get(id(plan))
-        if found is None:
+        if any(taken.op_type in FUNCTIONAL for taken in plan.tensors):
             names = [*request.fetches, *plan.names(How.FETCH)]
             feeds = dict(zip((tensor.name for tensor in request.fed), request.feed_values))  # noqa: B905 - Python 3.7
 
             def prepare(options: tf.compat.v1.RunOptions) -> object:
                 return self._session.run(names, feeds, options)
 
-            found = (plan, with_bodies(plan, self._session.graph, prepare if plan.can_watch else None))
-            with self._lock:
-                self._bodies[id(plan)] = found
-                while len(self._bodies) > _MAX_PLANS:
-                    self._bodies.popitem(last=False)
-        return found[1]
+            return with_bodies(plan, self._session.graph, prepare if plan.can_watch else None)
+        return plan
 
     def _local(self) -> bool:
         """Whether the session runs in this process, where the debugger's files can be read."""
@@ -277,3 +283,9 @@ class Recorder:
                 "the last bit. Switch it off on both sides with "
                 "config.graph_options.rewrite_options.disable_meta_optimizer = True",
             )
+
+
+def _remember(cache: "OrderedDict[int, Tuple[Plan, Any]]", entry: Tuple[Plan, Any]) -> None:
+    cache[id(entry[0])] = entry
+    while len(cache) > _MAX_PLANS:
+        cache.popitem(last=False)

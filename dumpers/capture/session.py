@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequen
 from ..errors import UsageError
 from .recorder import Recorder
 from .requests import Fetched, Fetches
+from .selection import Selection
 from .steps import Steps
 from .worker import BoundedWorker
 
@@ -38,6 +39,7 @@ def record_session(
     *,
     worker: Optional[BoundedWorker] = None,
     keep: Optional[str] = None,
+    selection: Optional[Selection] = None,
 ) -> tf.compat.v1.Session:
     """Returns a session that records the chosen training steps of another one.
 
@@ -51,6 +53,7 @@ def record_session(
         steps: Which steps to record.
         worker: The background writer, one of its own by default.
         keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
+        selection: Which tensors are wanted; as the settings say by default.
 
     Raises:
         UsageError: it is no session of TensorFlow 1's kind.
@@ -61,7 +64,7 @@ def record_session(
         return session
     inner = _tensorflow_session(session)
     direct = inner is session and type(session).run is BaseSession.run
-    recorder = Recorder(inner, folder, steps, worker or BoundedWorker(), keep=keep, direct=direct)
+    recorder = Recorder(inner, folder, steps, worker or BoundedWorker(), keep=keep, selection=selection, direct=direct)
     if not isinstance(session, BaseSession):
         return _Delegate(session, recorder)
     kind = type(session)

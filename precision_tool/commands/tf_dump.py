@@ -33,6 +33,7 @@ class TfDump:
         parser.add_argument(
             "--all-runs", action="store_true", help="extract every recorded run; the index has the steps"
         )
+        parser.add_argument("--rank", type=int, default=None, metavar="N", help="of a job with several (the lowest)")
         parser.add_argument("words", nargs=argparse.REMAINDER, metavar="COMMAND", help="shell command that records")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
@@ -40,7 +41,7 @@ class TfDump:
         from dumpers.tf_dump import extract
 
         notes = self._record(args.words, workbench)
-        return _report(extract(workbench.workspace, all_runs=args.all_runs), notes)
+        return _report(extract(workbench.workspace, all_runs=args.all_runs, rank=args.rank), notes)
 
     def _record(self, words: list[str], workbench: Workbench) -> list[str]:
         if workbench.last_reference_run() is not None or not words:

@@ -310,3 +310,21 @@ def test_all_runs_take_our_own_records_too_and_name_what_is_passed_over(workspac
 def test_all_runs_of_an_empty_folder(workspace):
     with pytest.raises(DataError, match="no recorded run"):
         extract(workspace, all_runs=True)
+
+
+def test_runs_of_several_ranks(workspace):
+    for rank in (10, 2):
+        make_record(workspace, [("x", np.float32([rank]))], start_us=5000 + rank)
+        place = workspace.tf_debug / f"rank_{rank}"
+        place.mkdir()
+        for run in workspace.tf_debug.glob("run_*"):
+            run.rename(place / run.name)
+    (workspace.tf_debug / "rank_0").mkdir()
+    report = extract(workspace)
+    assert report.record.parent.name == "rank_2"
+    assert report.notes == ("ranks 2, 10 recorded; this is rank 2, take another with --rank",)
+    assert recorded_runs(workspace.tf_debug) == [report.record]
+    other = extract(workspace, rank=10)
+    assert (other.record.parent.name, other.notes) == ("rank_10", ())
+    with pytest.raises(DataError, match="nothing was recorded by rank 0; there is 2, 10"):
+        extract(workspace, rank=0)

@@ -9,8 +9,10 @@ import pytest
 
 from dumpers.capture.function_steps import StepLog, need_tensorflow_2
 from dumpers.capture.functions import EagerBlock, record_function
+from dumpers.capture.selection import read_selection
 from dumpers.capture.steps import parse_steps
 from dumpers.errors import UsageError
+from dumpers.settings import Settings
 
 tf = pytest.importorskip("tensorflow")
 TF_1 = int(tf.__version__.split(".")[0]) < 2
@@ -100,6 +102,24 @@ def test_inner_tensors_are_those_of_eager_execution_before_and_after_the_update(
     check_graph(record)
 
 
+@needs_2
+def test_only_what_is_chosen_is_recorded(tmp_path, manifests, values):
+    chosen = read_selection(Settings(dump_op_types="MatMul|Relu", dump_sizes="32-"))
+    found = {}
+    for name, selection in (("all", None), ("some", chosen)):
+        _, _, train_step, batches = small_model()
+        log = StepLog(tmp_path / name, parse_steps("0"), selection=selection)
+        record_function(train_step, log)(*batches[0])
+        log.flush()
+        (found[name],) = manifests(tmp_path / name)
+    types = {"{}:{}".format(t["op"], t["output"]): t["op_type"] for t in found["all"]["tensors"]}
+    whole, some = values(found["all"]), values(found["some"])
+    wanted = {name for name in whole if types[name] in ("MatMul", "Relu") and whole[name].nbytes >= 32}
+    assert set(some) == wanted
+    assert wanted != {name for name in whole if types[name] in ("MatMul", "Relu")}
+    assert found["some"]["selection"] == {"TF_DUMP_OP_TYPES": "MatMul|Relu", "TF_DUMP_SIZES": "32-"}
+
+
 def check_graph(record):
     """TensorFlow takes the graph, and each recorded tensor is in it with its type."""
     message = tf.compat.v1.GraphDef.FromString((record["path"] / "graph.pb").read_bytes())
@@ -158,8 +178,11 @@ def test_a_function_that_has_drawn_before_the_hook_came_goes_on_with_its_numbers
             return tf.random.uniform([3], seed=7)
 
         found = [step().numpy().tolist() for _ in range(2)]
-        recorded = record_function(step, StepLog(tmp_path, parse_steps(choose))) if choose else step
-        return found + [recorded().numpy().tolist() for _ in range(4)]
+        log = StepLog(tmp_path, parse_steps(choose))
+        recorded = record_function(step, log) if choose else step
+        found += [recorded().numpy().tolist() for _ in range(4)]
+        log.flush()
+        return found
 
     plain = draws("")
     assert draws("1") == plain
