@@ -37,6 +37,8 @@ class Settings:
         dump_tensors: File with the names of the only tensors to take, ``op:slot``, one a line.
         dump_budget: Most bytes of values a step, ``100M``; the smallest tensors go first.
         dump_ranks: Ranks of a job that record, ``0|2-3``; all if empty.
+        guard: Folder for the ladders of the observer guard, see :mod:`dumpers.capture.guard`; None for no guard.
+        guard_plain: Whether nothing is recorded, for the plain side of the guard.
         loop_turns: Turns of a loop to record of each tensor in it, the first ones and the last; at least 2.
         root_dir: Parent of ``precision_data``; the current folder by default.
         cmd_root_path: Accepted for old configurations and unused: no vendor program is called.
@@ -57,6 +59,8 @@ class Settings:
     dump_tensors: str = ""
     dump_budget: str = ""
     dump_ranks: str = ""
+    guard: Optional[Path] = None
+    guard_plain: bool = False
     root_dir: Path = Path(".")
     cmd_root_path: str = "/usr/local/Ascend/"
     net_type: str = "infer"
@@ -80,7 +84,7 @@ def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
     """Returns the settings with what the environment says.
 
     That is ROOT_DIR, CMD_ROOT_PATH, NET_TYPE and, for what is dumped, TF_DUMP_ with STEP, MODE, FORMAT, OPS, OP_TYPES,
-    DTYPES, SCOPES, SIZES, TENSORS, BUDGET, RANKS and LOOP_TURNS.
+    DTYPES, SCOPES, SIZES, TENSORS, BUDGET, RANKS, LOOP_TURNS, GUARD and GUARD_PLAIN.
 
     Raises:
         UsageError: TF_DUMP_LOOP_TURNS is no number of turns, or a mode or format is not known.
@@ -99,6 +103,8 @@ def read_settings(environ: Optional[Mapping[str, str]] = None) -> Settings:
         dump_tensors=env.get("TF_DUMP_TENSORS", ""),
         dump_budget=env.get("TF_DUMP_BUDGET", ""),
         dump_ranks=env.get("TF_DUMP_RANKS", ""),
+        guard=Path(env["TF_DUMP_GUARD"]) if env.get("TF_DUMP_GUARD") else None,
+        guard_plain=env.get("TF_DUMP_GUARD_PLAIN", "").strip().lower() in ("1", "true"),
         loop_turns=_turns(env.get("TF_DUMP_LOOP_TURNS") or str(default.loop_turns)),
         root_dir=Path(env.get("ROOT_DIR") or "."),
         cmd_root_path=env.get("CMD_ROOT_PATH", default.cmd_root_path),

@@ -99,7 +99,7 @@ def function_dump(function: _Fn) -> _Fn:
         DataError: the data directories cannot be created.
     """
     need_tensorflow_2("function_dump")
-    return _functions.record_function(function, _step_log())
+    return _functions.record_function(function, _step_log("function_dump"))
 
 
 def eager_dump() -> _functions.EagerBlock:
@@ -110,7 +110,7 @@ def eager_dump() -> _functions.EagerBlock:
         DataError: the data directories cannot be created.
     """
     need_tensorflow_2("eager_dump")
-    return _functions.EagerBlock(_step_log())
+    return _functions.EagerBlock(_step_log("eager_dump"))
 
 
 def keras_dump(model: Optional[Any] = None, on: str = "train") -> Any:  # noqa: ANN401 - a Keras callback
@@ -127,7 +127,7 @@ def keras_dump(model: Optional[Any] = None, on: str = "train") -> Any:  # noqa: 
     """
     need_tensorflow_2("keras_dump")
     kinds = _functions.check_kinds(on)
-    logs = {kind: _step_log() for kind in sorted(kinds)}
+    logs = {kind: _step_log("keras_dump") for kind in sorted(kinds)}
 
     def install(recorded: Any) -> None:  # noqa: ANN401 - a Keras model
         _functions.record_model(recorded, kinds, logs)
@@ -231,6 +231,8 @@ def _wanted(action: Optional[str]) -> Tuple[str, Settings, Workspace]:
     """The action, given or from the environment, with the places that it writes to, which are made."""
     wanted = _options.action_from_environment(os.environ) if action is None else action
     _options.check_action(wanted)
+    if read_settings().guard_plain:
+        wanted = _options.without_dump(wanted)
     settings, workspace = _place()
     _options.prepare(workspace, settings, os.environ)
     return wanted, settings, workspace
@@ -250,8 +252,8 @@ def _place() -> Tuple[Settings, Workspace]:
     return settings, Workspace(settings.data_root.resolve())
 
 
-def _step_log() -> StepLog:
-    return StepLog(*_records())
+def _step_log(kind: str) -> StepLog:
+    return StepLog(*_records(), kind=kind)
 
 
 def _install_emulated_device() -> None:

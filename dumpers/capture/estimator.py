@@ -66,14 +66,15 @@ class DumpHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Tens
         if step is None:
             return None
         self._open.add(run_context, step)
+        shown = _shown(step)
         if step.skipped:
-            return None
+            return tf.compat.v1.train.SessionRunArgs([[], shown]) if shown else None
 
         def read(names: List[str]) -> List[Fetched]:
             return run_context.session.run(names, asked.feed_dict)  # type: ignore[no-any-return]
 
         step.read_before(read)
-        return tf.compat.v1.train.SessionRunArgs(step.extra, options=step.options(None))
+        return tf.compat.v1.train.SessionRunArgs([step.extra, shown], options=step.options(None))
 
     def after_run(self, run_context: RunContext, run_values: RunValues) -> None:
         """Hands what the step computed to the writer."""
@@ -81,17 +82,22 @@ class DumpHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Tens
         if step is None:
             return
         try:
-            values = [] if step.skipped else run_values.results
+            values, shown = run_values.results or ([], [])
             fetched = zip(step.extra, values)  # noqa: B905 - one for each, or none at all; Python 3.7
             # The caller gets the very arrays of what it fetched itself, and may write into them.
             step.finish([value for name, value in fetched if name in step.asked], values)
+            names = _shown(step)
+            recorder = self._recorder(run_context.session)
+            recorder.climb(step, lambda: zip(names, shown))  # noqa: B905 - as many as were asked for; Python 3.7
         finally:
             _leave(step)
 
     def end(self, session: tf.compat.v1.Session) -> None:
         """Waits until all records are on disk; a later session counts from 0 again."""
         self._open.drop()
-        self._recorders.pop(session.graph, None)
+        recorder = self._recorders.pop(session.graph, None)
+        if recorder is not None:
+            recorder.settle(session)
         self._worker.flush()
 
     def _recorder(self, session: tf.compat.v1.Session) -> Recorder:
@@ -99,6 +105,7 @@ class DumpHook(tf.compat.v1.train.SessionRunHook):  # type: ignore[misc]  # Tens
         found = self._recorders.get(session.graph)
         if found is None:
             found = self._recorders[session.graph] = Recorder(session, self._folder, self._steps, self._worker)
+        found.watch(session)
         return found
 
 
@@ -131,6 +138,11 @@ class _OpenSteps:
         """Leaves the steps of all threads."""
         while self._steps:
             _leave(self._steps.popitem()[1][1])
+
+
+def _shown(step: RecordedStep) -> List[str]:
+    """What the guard hashes of the tensors that the caller fetches."""
+    return [] if step.rung is None else [name for name in step.request.fetches if ":" in name]
 
 
 def _leave(step: RecordedStep) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable, Dict, FrozenSet, List, Optional, Sequence, TypeVar
 
@@ -13,6 +14,9 @@ from ..settings import read_settings
 from .eager_calls import Listener, Listening, Run, is_listening
 from .function_graph import InlinedBody
 from .function_outputs import Expanded, Expander, FunctionDef, must_compile
+from .guard import Rung
+from .guard_eager import EagerLadder, Nested, is_nested, tensors_in
+from .ranks import NO_STEPS
 from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorder import StepCounter
 from .selection import Selection, read_selection
@@ -126,6 +130,7 @@ class StepLog:
         worker: The background writer, one of its own by default.
         keep: What is kept of tensors, one of :data:`.record.KEEPS`; as the settings say by default.
         selection: Which tensors are wanted; as the settings say by default.
+        kind: What hook it is of, for the guard.
     """
 
     def __init__(
@@ -135,13 +140,17 @@ class StepLog:
         worker: Optional[BoundedWorker] = None,
         keep: Optional[str] = None,
         selection: Optional[Selection] = None,
+        kind: str = "function_dump",
     ) -> None:
         settings = read_settings()
         self.say_once = SayOnce()
         self.plans = FunctionPlans(self.say_once)
         self.variables = Variables()
         self._folder = folder
-        self._steps = steps
+        self._steps = NO_STEPS if settings.guard_plain else steps
+        self._ladder: Optional[EagerLadder] = None
+        if settings.guard is not None:
+            self._ladder = EagerLadder(settings.guard.absolute(), str(self._steps), kind)
         self._worker = worker or BoundedWorker()
         self._keep = settings.keep if keep is None else keep
         self._selection = read_selection(settings) if selection is None else selection
@@ -153,34 +162,50 @@ class StepLog:
 
     def flush(self) -> None:
         """Waits until every record begun so far is on disk."""
+        if self._ladder is not None:
+            self._ladder.settle()
         self._worker.flush()
 
-    def around(self, call: Callable[[], Result], main: FrozenSet[str], count: int = 1) -> Result:
+    def around(self, call: Callable[[], Result], main: FrozenSet[str], count: int = 1, given: object = ()) -> Result:
         """Makes a call that is a training step, or several in one, with the result and the errors it has without us.
 
         Args:
             call: The step.
             main: Names of the functions whose tensors keep their names; others get the function's name in front.
             count: How many steps the call makes.
+            given: Its arguments, for the guard.
         """
-        with_step = self.begin(main, count)
+        with_step = self.begin(main, count, given)
         with with_step:
-            return call()
+            result = call()
+        self.climb(with_step, result)
+        return result
 
-    def begin(self, main: FrozenSet[str], count: int = 1) -> OneStep:
+    def climb(self, step: OneStep, result: object) -> None:
+        """Writes the guard's rung of a step that went well, where there is a guard."""
+        if self._ladder is not None and step.rung is not None:
+            self._ladder.finish(step.rung, lambda: tensors_in(result, "result"))
+
+    def begin(self, main: FrozenSet[str], count: int = 1, given: object = ()) -> OneStep:
         """Returns the step that starts now, to be entered with ``with``."""
         last = self._steps.last
         over = last is not None and self._counter.started > last
-        if is_listening() or (over and not self.plans.draws):
+        if is_nested() or is_listening() or (over and not self.plans.draws and self._ladder is None):
             return OneStep(None, [], self._counter)
         begun = [self._counter.begin() for _ in range(count)]
         wanted = [step for _, step in begun if step in self._steps]
         numbers = [step for _, step in begun]
+        rung = None
+        if self._ladder is not None:
+            fed = partial(tensors_in, given, "given")
+            rung = self._ladder.begin(numbers[0], bool(wanted), fed, count=count)
+        if over and not self.plans.draws:
+            return OneStep(None, numbers, self._counter, rung)
         if not wanted:
-            return OneStep(Unrecorded(self.plans), numbers, self._counter)
+            return OneStep(Unrecorded(self.plans), numbers, self._counter, rung)
         self._warn_rewriting()
         self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
-        return OneStep(StepBlock(self, main, begun[0][0], wanted[0]), numbers, self._counter)
+        return OneStep(StepBlock(self, main, begun[0][0], wanted[0]), numbers, self._counter, rung)
 
     def queue(
         self, run: int, step: int, functions: Sequence[str], graph: bytes, items: List[Item], reason: str
@@ -240,22 +265,30 @@ class OneStep:
         listener: What sees the execution, None for nothing.
         numbers: Numbers of the steps in it.
         counter: Where they came from.
+        rung: What the guard noted of it.
     """
 
-    def __init__(self, listener: Optional[Listener], numbers: List[int], counter: StepCounter) -> None:
+    def __init__(
+        self, listener: Optional[Listener], numbers: List[int], counter: StepCounter, rung: Optional[Rung] = None
+    ) -> None:
+        self.rung = rung
+        self._nested = Nested() if rung is not None else None
         self._listener = listener
         self._numbers = numbers
         self._counter = counter
         self._listening = Listening(listener) if listener is not None else None
 
     def __enter__(self) -> None:
+        if self._nested is not None:
+            self._nested.__enter__()
         if self._listening is not None:
             self._listening.__enter__()
 
     def __exit__(self, kind: Any, error: Optional[BaseException], trace: Any) -> None:  # noqa: ANN401
-        if self._listening is None:
-            return
-        self._listening.__exit__(kind, error, trace)
+        if self._nested is not None:
+            self._nested.__exit__()
+        if self._listening is not None:
+            self._listening.__exit__(kind, error, trace)
         if error is not None:
             for number in reversed(self._numbers):
                 self._counter.take_back(number)

@@ -45,7 +45,7 @@ def record_function(function: Fn, log: StepLog) -> Fn:
     def step(*args: object, **named: object) -> object:
         if not tf.executing_eagerly():
             return plain(*args, **named)
-        return log.around(lambda: plain(*args, **named), main)
+        return log.around(lambda: plain(*args, **named), main, given=[args, named])
 
     wrapped: Any = step
     for name in ("get_concrete_function", "python_function", "input_signature", "function_spec"):
@@ -72,6 +72,8 @@ class EagerBlock:
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:  # noqa: ANN401 - as for any context manager
         step = self._open.stack.pop()
         step.__exit__(kind, error, trace)
+        if error is None:
+            self._log.climb(step, ())
 
     def flush(self) -> None:
         """Waits until everything recorded so far is on disk."""
@@ -164,7 +166,8 @@ def _wrap(model: Model, kept: str, log: StepLog) -> None:
 
     @functools.wraps(getattr(plain, "python_function", plain))
     def step(*args: object, **named: object) -> object:
-        return log.around(lambda: plain(*args, **named), _KERAS_FUNCTIONS, _steps_per_execution(model, log))
+        count = _steps_per_execution(model, log)
+        return log.around(lambda: plain(*args, **named), _KERAS_FUNCTIONS, count, given=[args, named])
 
     setattr(step, _PLAIN, plain)
     setattr(model, kept, step)

@@ -10,6 +10,7 @@ import numpy as np
 from .aftermath import repeatable_before
 from .aliasing import private
 from .arrays import storable
+from .guard import Rung
 from .plan import How, Plan, Taken
 from .record import Item
 from .requests import Fetched, Request
@@ -44,16 +45,26 @@ class RecordedStep:
         request: Fetches and feeds of the run.
         run: Number of the run, from 1.
         step: Number of the step, from 0.
+        rung: What the guard noted of it.
 
     Attributes:
         skipped: Whether the step is only counted.
-        plan, request: As above; the plan of a skipped step takes nothing.
+        plan, request, rung: As above; the plan of a skipped step takes nothing.
         extra: Names of the tensors to fetch with the run.
         values: Values by name, as far as they are known; before the run those that are fed.
     """
 
-    def __init__(self, recorder: Recorder, plan: Optional[Plan], request: Request, run: int, step: int) -> None:
+    def __init__(
+        self,
+        recorder: Recorder,
+        plan: Optional[Plan],
+        request: Request,
+        run: int,
+        step: int,
+        rung: Optional[Rung] = None,
+    ) -> None:
         self._recorder = recorder
+        self.rung = rung
         self._step = step
         self._finished = False
         self.skipped = plan is None

@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, 
 
 from ..settings import read_settings
 from .fast_fetch import FastFetch, feed_values
+from .guard import Named, Rung
+from .guard_session import SessionLadder, named_results
 from .lowered import FUNCTIONAL, with_bodies
 from .plan import How, Plan, make_plan
+from .ranks import NO_STEPS
 from .record import FORMAT, GraphFile, Item, RunRecord
 from .recorded_step import RecordedStep
 from .requests import Fetched, Fetches, Request, read_request
@@ -85,7 +88,12 @@ class Recorder:
         settings = read_settings()
         self._session = session
         self._folder = folder
-        self._steps = steps
+        self._steps = NO_STEPS if settings.guard_plain else steps
+        self._ladder: Optional[SessionLadder] = None
+        if settings.guard is not None:
+            self._ladder = SessionLadder(
+                settings.guard.absolute(), str(self._steps), "session" if direct else "monitored session"
+            )
         self._worker = worker
         self._counter = StepCounter()
         self._keep = settings.keep if keep is None else keep
@@ -124,6 +132,7 @@ class Recorder:
             with step:
                 result = plain(fetches, feed_dict, options, run_metadata)
                 step.finish(result, ())
+            self.climb(step, lambda: named_results(self._session.graph, fetches, result))
             return result
 
         def read(names: List[str]) -> List[Fetched]:
@@ -143,22 +152,52 @@ class Recorder:
                 step.fail(error, read)
                 raise
             step.finish(result, values)
+        self.climb(step, lambda: named_results(self._session.graph, fetches, result))
         return result
 
     def begin(self, fetches: Fetches, feed_dict: Optional[Mapping[Any, Any]] = None) -> Optional[RecordedStep]:
         """Returns what has to be done around a run, None if it is no training step or no more are wanted."""
-        if self._over():
+        over, version = self._over(), self._session.graph.version
+        if over and self._ladder is None:
             return None
         request = read_request(self._session.graph, fetches, feed_dict)
         plan = self._plan(request, can_watch=self._local()) if request.roots else Plan(training=False)
         if not plan.training:
             return None
-        self._warn_rewriting()
+        if not over:
+            self._warn_rewriting()
         run, number = self._counter.begin()
-        if number not in self._steps:
-            return RecordedStep(self, None, request, run, number)
+        wanted = number in self._steps
+        rung = self._begin_rung(number, wanted, request, version) if self._ladder is not None else None
+        if not wanted:
+            return RecordedStep(self, None, request, run, number, rung)
         self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
-        return RecordedStep(self, self._with_room(self._whole_plan(plan, request), request), request, run, number)
+        whole = self._with_room(self._whole_plan(plan, request), request)
+        return RecordedStep(self, whole, request, run, number, rung)
+
+    def climb(self, step: RecordedStep, results: Callable[[], Named]) -> None:
+        """Writes the guard's rung of a step that went well, where there is a guard.
+
+        Args:
+            step: The step.
+            results: Gives names and values of what its caller got.
+        """
+        if self._ladder is not None and step.rung is not None:
+            self._ladder.finish(step.rung, results)
+
+    def settle(self, session: Optional[tf.compat.v1.Session] = None) -> None:
+        """Lets the guard read the last variables, before the session is closed.
+
+        Args:
+            session: The one to read from; that of the recorder by default.
+        """
+        if self._ladder is not None:
+            self._ladder.watch(self._session if session is None else session)
+            self._ladder.settle()
+
+    def watch(self, session: tf.compat.v1.Session) -> None:
+        """Takes over a session that TensorFlow made for the same graph after a failure."""
+        self._session = session
 
     def take_back(self, step: int) -> None:
         """Frees the number of a step that failed, unless a later one has started meanwhile."""
@@ -217,6 +256,11 @@ class Recorder:
             with self._lock:
                 _remember(self._fast, known)
         return (known[1], feeds) if known[1].possible else None
+
+    def _begin_rung(self, step: int, recorded: bool, request: Request, version: int) -> Rung:
+        assert self._ladder is not None
+        self._ladder.watch(self._session)
+        return self._ladder.begin(step, recorded, request.fed_copies, version=version)
 
     def _over(self) -> bool:
         last = self._steps.last

@@ -83,6 +83,7 @@ def flush(session: tf.compat.v1.Session) -> None:
     """Waits until all steps recorded so far are on disk; closing the session does it too."""
     recorder = getattr(session, _RECORDER, None)
     if recorder is not None:
+        recorder.settle()
         recorder.flush()
 
 
@@ -132,6 +133,7 @@ class _Recording:
 
     def close(self) -> None:
         """Closes the session and waits until all records are on disk."""
+        getattr(self, _RECORDER).settle()
         getattr(self, _WRAPPED).close()
         getattr(self, _RECORDER).flush()
 
@@ -159,6 +161,7 @@ class _Delegate:
 
     def close(self) -> None:
         """Closes the session and waits until all records are on disk."""
+        self.__dict__[_RECORDER].settle()
         self.__dict__[_WRAPPED].close()
         self.__dict__[_RECORDER].flush()
 
@@ -172,6 +175,7 @@ class _Delegate:
         error: Optional[BaseException],
         trace: Optional[TracebackType],
     ) -> Fetched:
+        self.__dict__[_RECORDER].settle()
         try:
             return self.__dict__[_WRAPPED].__exit__(kind, error, trace)
         finally:
