@@ -223,7 +223,7 @@ def _read_run(run: Path) -> Dump:
         return read_tf_record(run)
     if is_tfdbg_run(run):
         return read_tfdbg_run(run)
-    raise DataError(f"{run}: is no record (no record.json, no _tfdbg_* files)")
+    raise DataError(f"{run}: is no record, or was cut off at its start (no record.json, no _tfdbg_* files)")
 
 
 def _training(graph: Graph | None) -> str:

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO, Callable, Tuple
+from typing import TYPE_CHECKING, Any, BinaryIO, Callable, Tuple
 
 import numpy as np
 
@@ -73,7 +73,12 @@ def write_npy(path: Path, array: NDArray[np.generic]) -> None:
     """
 
     def content(file: BinaryIO) -> None:
-        np.save(file, array, allow_pickle=False)
+        # As np.save writes it, whose own way of writing to a full disk loses the system's error number.
+        rows = np.asarray(array, order="C")
+        layout: Any = np.lib.format
+        layout.write_array_header_1_0(file, layout.header_data_from_array_1_0(rows))
+        if rows.nbytes:
+            file.write(rows.reshape(-1).view(np.uint8).data)
 
     write_whole(path, content)
 
@@ -102,7 +107,7 @@ def write_whole(path: Path, content: Callable[[BinaryIO], None]) -> None:
         with open(str(temporary), "wb") as file:
             content(file)
         os.replace(str(temporary), str(path))
-    except OSError:
+    except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(str(temporary))
         raise

@@ -7,6 +7,7 @@ other, from multiples of 64 bytes on, in ``tensors.<lane>.pack``; the manifest s
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, Optional, Sequence, Tuple
 
@@ -160,6 +161,8 @@ def _write_all(file_number: int, pieces: List[Any]) -> None:
     """Writes pieces one behind the other; the system may take fewer bytes than it is given."""
     while pieces:
         taken = os.writev(file_number, pieces)
+        if not taken:
+            raise OSError(errno.EIO, "The file system takes no more bytes")
         first = 0
         while first < len(pieces) and taken >= len(pieces[first]):
             taken -= len(pieces[first])

@@ -18,17 +18,18 @@ microsecond an op from the start of the run; they state the order, not the durat
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import shutil
-import sys
 import threading
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Hashable, List, NamedTuple, Optional, Sequence, Set
 
 import numpy as np
 
 from .arrays import write_bytes, write_npy
+from .lines import Line, contiguous, joined, line_of
+from .manifest import ManifestFile, free_bytes
 from .pack import Group, Place, beyond, lay_out, memory_of, pack_name, tensor_of, write_group
 from .plan import How, Taken
 from .summaries import MODES, summarise
@@ -39,7 +40,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FORMAT = 2
-MANIFEST = "record.json"
 GRAPH = "graph.pb"
 KEEPS = ("pack", "npy", "shapes", *MODES)
 """What is kept of tensors: their values in a few large files or in one npy each, their shapes, or a summary of them."""
@@ -99,28 +99,11 @@ class GraphFile:
         return True
 
 
-class _Line(NamedTuple):
-    """What the manifest says of an item; ``width`` is that of texts, else 0, ``size`` the bytes of a value."""
-
-    taken: Taken
-    timestamp_us: int
-    shape: "Optional[Tuple[int, ...]]"
-    dtype: str
-    note: str
-    width: int
-    size: Optional[int]
-
-    def without_room(self, budget: int) -> _Line:
-        """The line of a value that does not fit."""
-        note = "not taken: {} bytes do not fit into a budget of {} a step".format(self.size, budget)
-        return self._replace(note=_joined(self.note, note))
-
-
 class RunRecord:
     """Writes one record in the threads of a worker.
 
-    A file system that refuses something ends the record, not the training: the first refusal is said once, the rest of
-    the record is skipped, and the manifest says what is missing.
+    Whatever goes wrong here ends the record, not the training. What a file system refuses is said once, the rest of the
+    record is skipped, and the manifest says what is missing. Anything else is a fault of ours, and treated alike.
 
     Args:
         parent: Folder that gets the ``run_*`` folder.
@@ -144,7 +127,7 @@ class RunRecord:
         self._keep = keep
         self._budget = budget
         self._folder: Optional[Path] = None
-        self._lines: List[_Line] = []
+        self._lines: List[Line] = []
         self._places: List[Optional[Place]] = []
         self._packs: Dict[int, int] = {}
         self._lost: Set[int] = set()
@@ -172,8 +155,8 @@ class RunRecord:
         Returns:
             Bytes of the distinct buffers.
         """
-        values = [None if item.value is None else _contiguous(item.value) for item in items]
-        self._lines = [_line_of(item) for item in items]  # without the arrays, which go as soon as they are written
+        values = [None if item.value is None else contiguous(item.value) for item in items]
+        self._lines = [line_of(item) for item in items]
         if self._keep == "shapes":
             self._header["bytes"] = sum(group.size_bytes for group in lay_out(values, memory_of)[1])
             values = [None] * len(values)
@@ -198,14 +181,14 @@ class RunRecord:
     def _open(self, graph: GraphFile) -> None:
         """Makes the folder, keeps room for the manifest and writes the graph."""
         try:
-            self._folder = self._make_folder()
-            # On a full disk the manifest still has to say that the record is not complete.
-            room = 4096 + sum(len(line.taken.name) + _LINE_BYTES for line in self._lines)
-            write_bytes(self._reserve(), b"\0" * room)
-            if graph.place(self._folder / GRAPH):
+            self._folder = folder = self._make_folder()
+            ManifestFile(folder).keep_room(4096 + sum(len(line.taken.name) + _LINE_BYTES for line in self._lines))
+            if self._keep == "npy":
+                os.mkdir(str(folder / "tensors"), _DIRECTORY_MODE)
+            if graph.place(folder / GRAPH):
                 self._header["graph"] = GRAPH
-        except OSError as error:
-            self._refused(error)
+        except Exception as error:
+            self._failed(error)
         finally:
             self._opened.set()
 
@@ -217,9 +200,9 @@ class RunRecord:
                     path = str(self._folder / pack_name(group.lane))
                     self._packs[group.lane] = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
                 write_group(self._packs[group.lane], group)
-            except OSError as error:
+            except Exception as error:
                 self._lost.add(number)
-                self._refused(error)
+                self._failed(error)
         else:
             self._lost.add(number)
         self._one_done(group, reason)
@@ -232,15 +215,20 @@ class RunRecord:
                 continue
             try:
                 write_npy(self._folder / _npy_name(index), value)
-            except OSError as error:
+            except Exception as error:
                 self._lost.add(index)
-                self._refused(error)
+                self._failed(error)
         self._one_done(group, reason)
 
     def _summarise(self, number: int, group: Group, reason: str) -> None:
         self._opened.wait()
         for index, value in zip(group.indexes, group.arrays):  # noqa: B905 - one made with the other; Python 3.7
-            self._summaries[index] = summarise(value, self._lines[index].dtype, self._keep)
+            if self._folder is None:
+                break
+            try:
+                self._summaries[index] = summarise(value, self._lines[index].dtype, self._keep)
+            except Exception as error:
+                self._failed(error)
         self._one_done(group, reason)
 
     def _one_done(self, group: Group, reason: str) -> None:
@@ -258,52 +246,51 @@ class RunRecord:
                 os.close(number)
             except OSError as error:  # a network file system may say only now that it has no room
                 self._lost.update(range(len(self._places)))
-                self._refused(error)
+                self._failed(error)
         if self._folder is None:
             return
-        lines = [self._json(index, line) for index, line in enumerate(self._lines)]
+        try:
+            ManifestFile(self._folder).write(self._manifest(reason))
+        except Exception as error:
+            self._failed(error)
+            self._summaries.clear()  # the rest may fit, and says that they are missing
+            try:
+                ManifestFile(self._folder).write(self._manifest(reason))
+            except Exception as second:
+                self._failed(second)
+
+    def _manifest(self, reason: str) -> bytes:
+        entries = [self._entry(index, line) for index, line in enumerate(self._lines)]
         feeds = {
-            line.taken.name: shown["file"]
-            for line, shown in zip(self._lines, lines)  # noqa: B905 - made one from the other; Python 3.7
+            line.taken.name: entry["file"]
+            for line, entry in zip(self._lines, entries)  # noqa: B905 - made one from the other; Python 3.7
             if line.taken.how is How.FED
         }
         reason = self._failure or reason
-        manifest = dict(self._header, complete=not reason, reason=reason, feeds=feeds, tensors=lines)
-        text = json.dumps(manifest, indent=0, separators=(",", ":"), sort_keys=True)
-        try:
-            if self._reserve().exists():
-                os.unlink(str(self._reserve()))
-            write_bytes(self._folder / MANIFEST, text.encode("utf-8"))
-        except OSError as error:
-            self._refused(error)
+        manifest = dict(self._header, complete=not reason, reason=reason, feeds=feeds, tensors=entries)
+        return json.dumps(manifest, indent=0, separators=(",", ":"), sort_keys=True).encode("utf-8")
 
-    def _json(self, index: int, line: _Line) -> Dict[str, Any]:
-        taken, place = line.taken, self._places[index]
-        found: Dict[str, Any] = {
-            "op": taken.op,
-            "output": taken.slot,
-            "op_type": taken.op_type,
-            "dtype": line.dtype,
-            "shape": line.shape,
-            "file": None,
-            "timestamp_us": line.timestamp_us,
-            "note": line.note,
-        }
+    def _entry(self, index: int, line: Line) -> Dict[str, Any]:
+        entry, place = line.entry(), self._places[index]
         if self._keep == "shapes" and line.size is not None:
-            found.update(note=_joined(line.note, "only its shape was recorded"), bytes=line.size)
+            entry.update(note=joined(line.note, "only its shape was recorded"), bytes=line.size)
         if place is None:
-            return found
+            return entry
+        missing = "not written: {}".format(self._failure)
         if self._keep in MODES:
-            found["summary"] = self._summaries[place.index]
+            if place.index in self._summaries:
+                entry["summary"] = self._summaries[place.index]
+            else:
+                entry["note"] = missing
         elif (place.group if self._keep == "pack" else index) in self._lost:
-            found["note"] = "not written: {}".format(self._failure)
+            entry["note"] = missing
         elif self._keep == "npy":
-            found["file"] = _npy_name(index)
+            entry["file"] = _npy_name(index)
         else:
-            found.update(file=pack_name(place.lane), offset=place.offset)
+            entry.update(file=pack_name(place.lane), offset=place.offset)
             if line.width:
-                found["width"] = line.width
-        return found
+                entry["width"] = line.width
+        return entry
 
     def _make_folder(self) -> Path:
         start_us = int(self._header["start_us"])
@@ -311,53 +298,37 @@ class RunRecord:
         while True:
             folder = self._parent / "run_{}_{}".format(start_us, self._header["run"])
             try:
-                folder.mkdir(mode=_DIRECTORY_MODE)
+                os.mkdir(str(folder), _DIRECTORY_MODE)
             except FileExistsError:
                 start_us += 1
                 continue
-            if self._keep == "npy":
-                (folder / "tensors").mkdir(mode=_DIRECTORY_MODE)
             return folder
 
-    def _reserve(self) -> Path:
-        return self._folder_or_parent() / ".reserve"
-
-    def _folder_or_parent(self) -> Path:
-        return self._folder if self._folder is not None else self._parent
-
-    def _refused(self, error: OSError) -> None:
-        place = self._folder_or_parent()
-        self._failure = self._failure or "{} while writing {}".format(error.strerror or error, place)
-        self._say_once(
-            "disk",
-            "step {} could not be recorded completely: {}: {} ({} bytes needed, {} bytes free); training goes on, the "
-            "record is marked incomplete. Free some space or set ROOT_DIR to a larger disk.".format(
-                self._header["step"], place, error.strerror or error, self._needed_bytes, _free_bytes(place)
-            ),
-        )
-
-
-def _line_of(item: Item) -> _Line:
-    value = item.value
-    shape = item.taken.shape if value is None else value.shape
-    width = value.dtype.itemsize if value is not None and value.dtype.kind == "S" else 0
-    size = None if value is None else value.nbytes
-    return _Line(item.taken, item.timestamp_us, shape, item.dtype, item.note, width, size)
+    def _failed(self, error: Exception) -> None:
+        place = self._folder if self._folder is not None else self._parent
+        refused = isinstance(error, OSError)
+        text = getattr(error, "strerror", None) or str(error) if refused else _named(error)
+        self._failure = self._failure or "{} while writing {}".format(text, place)
+        start = "step {} could not be recorded completely: {}: {}".format(self._header["step"], place, text)
+        end = "training goes on, the record is marked incomplete"
+        if refused:
+            self._say_once(
+                "disk",
+                "{} ({} bytes needed, {} bytes free); {}. Free some space or set ROOT_DIR to a larger disk.".format(
+                    start, self._needed_bytes, free_bytes(place), end
+                ),
+            )
+        else:
+            self._say_once("fault", "{}; {}. This is a fault of precision_tool: please report it.".format(start, end))
 
 
-def _joined(*notes: str) -> str:
-    return "; ".join(filter(None, notes))
+def _named(error: Exception) -> str:
+    text = " ".join(str(error).split())[:300]
+    return "{}: {}".format(type(error).__name__, text) if text else type(error).__name__
 
 
 def _npy_name(index: int) -> str:
     return "tensors/{:06d}.npy".format(index)
-
-
-def _contiguous(value: "NDArray[np.generic]") -> "NDArray[np.generic]":
-    """The array as it goes into a file: row-major, little-endian."""
-    if value.dtype.byteorder == ">" or (value.dtype.byteorder == "=" and sys.byteorder == "big"):
-        value = value.astype(value.dtype.newbyteorder("<"))
-    return value if value.flags.c_contiguous else np.array(value, order="C")
 
 
 def make_private(folder: Path) -> None:
@@ -368,13 +339,5 @@ def make_private(folder: Path) -> None:
     """
     missing = [place for place in (folder, *folder.parents) if not place.exists()]
     for place in reversed(missing):
-        place.mkdir(mode=_DIRECTORY_MODE, exist_ok=True)
-
-
-def _free_bytes(place: Path) -> "int | str":
-    for folder in (place, *place.parents):
-        try:
-            return shutil.disk_usage(str(folder)).free
-        except OSError:
-            continue
-    return "unknown"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(str(place), _DIRECTORY_MODE)

@@ -5,15 +5,17 @@ A training script owns stdout, and its logging set-up is its own business, so ne
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 from typing import Set
 
 
 def say(line: str) -> None:
-    """Writes one line to stderr, marked as ours."""
-    sys.stderr.write("[precision_tool] {}\n".format(" ".join(line.split())))
-    sys.stderr.flush()
+    """Writes one line to stderr, marked as ours; where that is closed or lies on a full disk nobody can be told."""
+    with contextlib.suppress(OSError, ValueError, AttributeError):
+        sys.stderr.write("[precision_tool] {}\n".format(" ".join(line.split())))
+        sys.stderr.flush()
 
 
 class SayOnce:

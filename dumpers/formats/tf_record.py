@@ -77,7 +77,9 @@ def is_tf_record(folder: Path) -> bool:
     """Tells whether a folder is a raw record, finished or cut off."""
     if (folder / RECORD_FILE).is_file() or (folder / ".reserve").is_file():
         return True
-    return (folder / "graph.pb").is_file() and (folder / "tensors").is_dir()
+    if not (folder / "graph.pb").is_file():
+        return False
+    return (folder / "tensors").is_dir() or (folder / "tensors.0.pack").is_file()
 
 
 def read_tf_record(path: Path) -> Dump:
