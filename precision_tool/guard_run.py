@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import shlex
 import signal
 import subprocess
 import tempfile
@@ -25,9 +27,7 @@ _WORDS = {_PLAIN: "without recording", _RECORDED: "with recording", _AGAIN: "wit
 
 
 def run_guard(
-    python: str,
-    script: Path,
-    args: Sequence[str],
+    words: Sequence[str],
     environment: Mapping[str, str],
     folder: Path | None,
     say: Callable[[str], None],
@@ -37,25 +37,22 @@ def run_guard(
     Each run has a ``ROOT_DIR`` of its own in a temporary folder that is removed at the end, so the user's records stay.
 
     Args:
-        python: The interpreter.
-        script: The script; it runs in the current folder.
-        args: Its arguments.
+        words: Command line: the interpreter, the script and its arguments; it runs in the current folder.
         environment: Its environment; settings such as ``TF_DUMP_STEP`` say what is recorded.
         folder: Where the temporary folder goes; the system's place if None.
         say: Told of each run before it begins.
 
     Raises:
-        UsageError: there is no such script, or the interpreter cannot be started.
+        UsageError: the interpreter cannot be started.
         DataError: a run failed, wrote no ladder, or recorded nothing.
     """
-    if not script.is_file():
-        raise UsageError(f"dump --guard: no script {script}")
+    script = shlex.join(words[1:])
     with tempfile.TemporaryDirectory(prefix="precision_guard_", dir=folder) as place:
         root = Path(place)
 
         def run(side: str) -> Path:
             say(f"running {script} {_WORDS[side]}")
-            return _run_side(side, [python, str(script), *args], environment, root / side)
+            return _run_side(side, words, environment, root / side)
 
         plain, recorded = run(_PLAIN), run(_RECORDED)
         guard = compare_ladders(plain, recorded)
@@ -67,6 +64,7 @@ def run_guard(
 
 def _run_side(side: str, words: Sequence[str], environment: Mapping[str, str], folder: Path) -> Path:
     """Runs once and returns the folder of the ladders."""
+    script = shlex.join(words[1:])
     ladders = folder / "ladders"
     ladders.mkdir(parents=True)
     settings = {name: value for name, value in environment.items() if not name.startswith("TF_DUMP_GUARD")}
@@ -74,7 +72,7 @@ def _run_side(side: str, words: Sequence[str], environment: Mapping[str, str], f
     settings["ROOT_DIR"] = str(folder)
     # Behind what the user has there, so that a package of this name that the job brings along wins.
     ours = str(Path(precision_tool.__file__).resolve().parent.parent)
-    settings["PYTHONPATH"] = ":".join(filter(None, (settings.get("PYTHONPATH", ""), ours)))
+    settings["PYTHONPATH"] = os.pathsep.join(filter(None, (settings.get("PYTHONPATH", ""), ours)))
     try:
         child = subprocess.Popen(
             words, env=settings, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
@@ -86,22 +84,23 @@ def _run_side(side: str, words: Sequence[str], environment: Mapping[str, str], f
         code = child.wait()
         last = tail.lines()
     if code:
-        raise DataError(f"the run {_WORDS[side]} of {words[1]} {_ended(code)}; its last lines: {' | '.join(last)}")
+        raise DataError(f"the run {_WORDS[side]} of {script} {_ended(code)}; its last lines: {' | '.join(last)}")
     try:
         open_ladders(ladders)
     except DataError as error:
         if any(ladders.iterdir()):
             raise
-        raise DataError(f"{words[1]}: {NO_HOOK}") from error
+        raise DataError(f"{script}: {NO_HOOK}") from error
     return ladders
 
 
 @contextlib.contextmanager
 def _ending(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Leaves no child behind: Ctrl-C reaches it too, and it gets some seconds to end by itself."""
+    """Leaves no child behind when we are interrupted; what it did is thrown away anyway."""
     try:
         yield
     except BaseException:
+        child.terminate()
         try:
             child.wait(_GRACE_SECONDS)
         except subprocess.TimeoutExpired:

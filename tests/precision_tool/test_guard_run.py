@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import textwrap
+import time
 
 import pytest
 
@@ -65,7 +66,7 @@ def guarded(tmp_path):
         settings = {k: v for k, v in os.environ.items() if not k.startswith("TF_DUMP_")}
         settings.update({"TF_CPP_MIN_LOG_LEVEL": "3", "TF_DUMP_STEP": "1-2", **environment})
         try:
-            return run_guard(sys.executable, script, args, settings, scratch, said.append)
+            return run_guard([sys.executable, str(script), *args], settings, scratch, said.append)
         finally:
             assert list(scratch.iterdir()) == []
             assert not (tmp_path / "precision_data").exists()
@@ -290,9 +291,23 @@ def test_a_run_that_cannot_be_compared_is_one_line(guarded, script, match):
     assert len(str(caught.value)) < 2500
 
 
-def test_a_script_or_an_interpreter_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match="no script"):
-        run_guard(sys.executable, tmp_path / "none.py", [], {}, tmp_path, lambda line: None)
-    (tmp_path / "script.py").write_text("")
+def test_an_interrupt_ends_the_run_and_leaves_nothing(guarded, tmp_path):
+    """The script is told to stop; one that does not listen is killed."""
+    script = f"""
+        import os, pathlib, signal, time
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
+        os.kill(os.getppid(), signal.SIGINT)
+        time.sleep(600)
+        """
+    began = time.monotonic()
+    with pytest.raises(KeyboardInterrupt):
+        guarded(script)
+    assert time.monotonic() - began < 60
+    with pytest.raises(ProcessLookupError):
+        os.kill(int((tmp_path / "pid").read_text()), 0)
+
+
+def test_an_interpreter_that_is_not_there(tmp_path):
     with pytest.raises(UsageError, match="cannot be started"):
-        run_guard(str(tmp_path / "python"), tmp_path / "script.py", [], {}, tmp_path, lambda line: None)
+        run_guard([str(tmp_path / "python"), "script.py"], {}, tmp_path, lambda line: None)

@@ -52,6 +52,14 @@ def test_dump(tf_config, tmp_path):
     assert os.environ["NPU_DUMP_GRAPH"] == "true"
 
 
+def test_the_plain_side_of_the_guard_dumps_nothing(tf_config, monkeypatch):
+    monkeypatch.setenv("TF_DUMP_GUARD_PLAIN", "True")
+    found = parameters(tf_config.session_dump_config(action="dump|fusion_off"))
+    assert "enable_dump" not in found
+    assert found["fusion_switch_file"] == tf_config.FUSION_OFF_FILE.encode()
+    assert tf_config.estimator_dump_config("dump") is None
+
+
 def test_overflow_excludes_dump_and_off_excludes_switch(tf_config, tmp_path):
     config = tf_config.session_dump_config(action="dump|overflow|fusion_switch|fusion_off")
     assert parameters(config) == {
