@@ -32,7 +32,7 @@ from .lines import Line, contiguous, joined, line_of
 from .manifest import ManifestFile, free_bytes
 from .pack import Group, Place, beyond, lay_out, memory_of, pack_name, tensor_of, write_group
 from .plan import How, Taken
-from .summaries import MODES, summarise
+from .summaries import MODES, summarise_all
 from .talk import SayOnce
 from .worker import BoundedWorker
 
@@ -222,13 +222,13 @@ class RunRecord:
 
     def _summarise(self, number: int, group: Group, reason: str) -> None:
         self._opened.wait()
-        for index, value in zip(group.indexes, group.arrays):  # noqa: B905 - one made with the other; Python 3.7
-            if self._folder is None:
-                break
-            try:
-                self._summaries[index] = summarise(value, self._lines[index].dtype, self._keep)
-            except Exception as error:
-                self._failed(error)
+        dtypes = [self._lines[index].dtype for index in group.indexes]
+        try:
+            if self._folder is not None:
+                found = summarise_all(group.arrays, dtypes, self._keep)
+                self._summaries.update(zip(group.indexes, found))  # noqa: B905 - Python 3.7
+        except Exception as error:
+            self._failed(error)
         self._one_done(group, reason)
 
     def _one_done(self, group: Group, reason: str) -> None:

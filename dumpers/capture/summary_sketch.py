@@ -60,14 +60,9 @@ def _turns(first: int, end: int) -> Floats:
 
 
 class Projection:
-    """Projects a tensor that comes block by block.
+    """Projects a tensor that comes block by block."""
 
-    Args:
-        count: Numbers to come in all.
-    """
-
-    def __init__(self, count: int) -> None:
-        self._used = min(count, _BUCKETS)
+    def __init__(self) -> None:
         self._buckets = np.zeros(_BUCKETS)
         self._groups = 0
 
@@ -79,10 +74,7 @@ class Projection:
             whole = block[: groups * GROUP].reshape(groups, _ROWS, _BUCKETS)
             self._turn(np.einsum("grb,rb->gb", whole, table))
         if rest:
-            rows = -(-rest // _BUCKETS)
-            padded = np.zeros(rows * _BUCKETS)
-            padded[:rest] = block[groups * GROUP :]
-            self._turn(np.einsum("rb,rb->b", padded.reshape(rows, _BUCKETS), table[:rows]).reshape(1, _BUCKETS))
+            self._turn(_row_sums(block[groups * GROUP :], table).reshape(1, _BUCKETS))
 
     def _turn(self, sums: Floats) -> None:
         """Adds the sums of the next groups with the signs that tell groups apart."""
@@ -93,7 +85,27 @@ class Projection:
 
     def numbers(self) -> Floats:
         """Returns the 32 numbers of all that was added; infinite where float64 does not reach."""
-        # Not by a matrix product: its rounding depends on the library behind NumPy.
-        matrix = _fixed("matrix", SIZE)[:, : self._used]
-        found: Floats = np.add.reduce(matrix * self._buckets[: self._used], axis=1) / math.sqrt(SIZE)
-        return found
+        return _projected(self._buckets)
+
+
+def project_small(values: Floats) -> Floats:
+    """Returns the 32 numbers of a tensor of less than a group, the same bits as :class:`Projection` gives."""
+    # Added to zero as there, which leaves no negative zero.
+    return _projected(_row_sums(values, _fixed("table", _ROWS)) * _fixed("turn", _KEPT)[0] + 0.0)
+
+
+def _row_sums(values: Floats, table: Floats) -> Floats:
+    """Sums of less than a group of numbers, by bucket."""
+    rows = -(-len(values) // _BUCKETS)
+    padded = np.zeros(rows * _BUCKETS)
+    padded[: len(values)] = values
+    if rows == 1:
+        return np.multiply(padded, table[0], out=padded)
+    found: Floats = np.einsum("rb,rb->b", padded.reshape(rows, _BUCKETS), table[:rows])
+    return found
+
+
+def _projected(buckets: Floats) -> Floats:
+    # Not by a matrix product: its rounding depends on the library behind NumPy.
+    found: Floats = np.add.reduce(_fixed("matrix", SIZE) * buckets, axis=1) / math.sqrt(SIZE)
+    return found

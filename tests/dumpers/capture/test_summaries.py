@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from dumpers.capture.arrays import storable
-from dumpers.capture.summaries import BLOCK, summarise
+from dumpers.capture.summaries import BLOCK, summarise, summarise_all
 from dumpers.capture.summary_hash import order_free_hash, positional_hash, random_words
 from dumpers.capture.summary_numbers import numbers_of
 from dumpers.capture.summary_sketch import _BUCKETS, _ROWS, GROUP, SIZE, signs
@@ -228,6 +228,63 @@ def test_tensors_of_many_blocks():
     shape = found["exponents"]
     assert (shape["of"], shape["zero"]) == (np.isfinite(seen).sum(), known["zero"])
     assert histogram(shape) == known["exponents"]
+
+
+def small_and_large():
+    """Tensors of every size and kind, in an order that mixes them."""
+    rng = np.random.RandomState(8)
+    sizes = [
+        0,
+        1,
+        2,
+        3,
+        7,
+        8,
+        9,
+        15,
+        16,
+        17,
+        127,
+        128,
+        129,
+        250,
+        251,
+        252,
+        502,
+        1003,
+        1004,
+        1005,
+        4000,
+        8191,
+        8192,
+        8193,
+        70000,
+    ]
+    found = []
+    for number, size in enumerate(sizes * 6):
+        for dtype in ("float32", "float16", "float64", "int32", "int64", "uint8", "bool", "complex64"):
+            array = (rng.standard_normal(size) * 10.0 ** rng.randint(-4, 4)).astype(dtype)
+            if size > 2 and number % 3 == 0:
+                array[:: rng.randint(1, 5)] = 0
+            if size and dtype.startswith("f") and number % 7 == 0:
+                array[rng.randint(size)] = (np.nan, np.inf, -np.inf)[number % 3]
+            if size and dtype == "float64" and number % 5 == 0:
+                array *= (1e200, 1e-200)[number % 2]
+            if size and dtype == "float32" and number % 4 == 0:
+                array[rng.randint(size)] = -0.0
+            found.append((array, dtype))
+        found.append((rng.randint(0, 65536, size).astype(np.uint16).view("V2"), "bfloat16"))
+        found.append((np.array([b"x" * (n % 5) for n in range(size % 100)], "S4"), "string"))
+    return found
+
+
+@pytest.mark.parametrize("mode", ["stats", "sketch", "hash"])
+def test_tensors_together_have_the_summaries_that_each_has_alone(mode):
+    mixed = small_and_large()
+    together = summarise_all([array for array, _ in mixed], [dtype for _, dtype in mixed], mode)
+    for (array, dtype), found in zip(mixed, together):  # noqa: B905 - Python 3.7
+        assert json.dumps(found) == json.dumps(summarise(array, dtype, mode)), (dtype, array.shape)
+    assert summarise_all([], [], mode) == []
 
 
 def test_threads_do_not_share_scratch():
