@@ -47,6 +47,8 @@ def dumped(tmp_path):
         "-p",
         "no:cacheprovider",
         f"--basetemp={base}",
+        "-o",
+        "tmp_path_retention_policy=all",
         str(test),
         "-k",
         "every_type",
