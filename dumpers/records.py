@@ -95,6 +95,7 @@ class TensorRecord:
         task_id, stream_id: Device task, None elsewhere.
         statistics: Figures that the file itself states; such a record may have no ``source``.
         summary: What our own record keeps of a tensor instead of its values; its figures are in ``statistics`` too.
+        size_bytes: Of the values, where a record that keeps none says so.
     """
 
     op: str
@@ -114,6 +115,7 @@ class TensorRecord:
     stream_id: int | None = None
     statistics: RecordedStatistics | None = None
     summary: Summary | None = None
+    size_bytes: int | None = None
 
     @property
     def name(self) -> str:

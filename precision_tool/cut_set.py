@@ -1,8 +1,9 @@
 """Which few tensors of a step tell most about where two runs part.
 
 Whoever records some tensors only, and finds the first that differs, has still to suspect each op that leads to it and
-to no earlier recorded tensor. These are the tensor's *region*. A cut set is chosen greedily: the largest region is
-split by the tensor that divides it best for its bytes, as long as the budget lasts.
+to no earlier recorded tensor. These are the tensor's *region*; ops that lead to no recorded tensor are unseen, and as
+bad as a region of all ops. Greedily, the region that costs most (the sum of suspects over its ops) is split by the
+tensor that saves most of that for its bytes, as long as the budget lasts.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ class CutSet:
     """The chosen tensors and what they leave open.
 
     Attributes:
-        chosen: Positions of the ops whose output is recorded, rising.
+        chosen: Positions of the ops whose outputs are recorded, rising.
         size_bytes: Of their values.
         regions: Number of ops that a first difference leaves, by chosen op in the same order.
         unseen: Number of ops that lead to no chosen tensor.
@@ -41,49 +42,46 @@ def choose_cut(inputs: Sequence[Sequence[int]], sizes: Mapping[int, int], budget
 
     Args:
         inputs: Of each op, in order of execution, the positions of the ops that it reads; all of them smaller.
-        sizes: Bytes of the recorded output, by position; ops that are not in it cannot be chosen.
+        sizes: Bytes of the recorded outputs, by position; ops that are not in it cannot be chosen.
         budget: Most bytes of values in all.
 
     Returns:
         The cut set; the same for the same arguments.
     """
-    everything = list(range(len(inputs)))
     chosen: dict[int, int] = {}
-    used = 0
-    waiting = [(-len(everything), 0, everything)] if everything else []
-    order = 0
-    open_regions: dict[int, list[int]] = {}
+    left = budget
+    waiting = [(0, 0, False, list(range(len(inputs))))] if inputs else []
+    number = 0
     while waiting:
-        _, number, region = heapq.heappop(waiting)
-        open_regions[number] = region
-        found = _best_split(inputs, sizes, region, budget - used)
+        _, _, seen, region = heapq.heappop(waiting)
+        found = _best_split(inputs, sizes, region, left, seen=seen)
         if found is None:
             continue
         position, above = found
-        del open_regions[number]
         chosen[position] = sizes[position]
-        used += sizes[position]
+        left -= sizes[position]
         rest = [op for op in region if op not in above]
-        for part in (sorted(above), rest):
-            if part:
-                order += 1
-                heapq.heappush(waiting, (-len(part), order, part))
+        for part, part_seen in ((sorted(above), True), (rest, seen)):
+            number += 1
+            cost = len(part) * (len(part) if part_seen else len(inputs))
+            heapq.heappush(waiting, (-cost, number, part_seen, part))
     return _measured(inputs, chosen)
 
 
 def _best_split(
-    inputs: Sequence[Sequence[int]], sizes: Mapping[int, int], region: Sequence[int], budget: int
+    inputs: Sequence[Sequence[int]], sizes: Mapping[int, int], region: Sequence[int], budget: int, *, seen: bool
 ) -> tuple[int, set[int]] | None:
-    """Returns the op whose ancestors in the region divide it best for its bytes, and these with itself."""
+    """Returns the op that saves most suspects for its bytes, and what it splits off: itself and its region."""
     possible = [op for op in region if sizes.get(op, budget + 1) <= budget]
-    if len(region) < 2 or not possible:
+    if not possible:
         return None
     members = set(region)
     best: tuple[float, int, set[int]] | None = None
     for index in sorted({round(k * (len(possible) - 1) / (_CANDIDATES - 1)) for k in range(_CANDIDATES)}):
         position = possible[index]
         above = _ancestors(inputs, position, members)
-        gain = len(above) * (len(region) - len(above)) / (sizes[position] + _OVERHEAD_BYTES)
+        saved = 2 * (len(region) - len(above)) if seen else len(inputs) + 1 - len(above)
+        gain = len(above) * saved / (sizes[position] + _OVERHEAD_BYTES)
         if gain > 0 and (best is None or gain > best[0]):
             best = (gain, position, above)
     return None if best is None else (best[1], best[2])

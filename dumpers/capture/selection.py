@@ -143,9 +143,11 @@ def _pattern(name: str, text: str) -> Optional[Pattern[str]]:
 
 
 def _dtypes(text: str) -> FrozenSet[str]:
+    names = _items(text)
+    if not names:
+        return frozenset()
     import tensorflow as tf
 
-    names = _items(text)
     for name in names:
         try:
             known = tf.as_dtype(name).name == name

@@ -170,7 +170,7 @@ class _Manifest:
         if shape is not None and not (isinstance(shape, list) and all(type(dim) is int for dim in shape)):
             self._bad(index, f"has shape {shape!r}")
             return None
-        time = entry.get("timestamp_us")
+        time, size = entry.get("timestamp_us"), entry.get("bytes")
         dims = None if shape is None else tuple(dim for dim in shape if isinstance(dim, int))
         source, note = self._source(entry, dtype, dims)
         summary = self._summary(index, entry)
@@ -190,6 +190,7 @@ class _Manifest:
             note=note,
             statistics=summary.statistics if summary is not None else None,
             summary=summary,
+            size_bytes=size if type(size) is int and size >= 0 else None,
         )
 
     def _summary(self, index: int, entry: Mapping[str, Json]) -> Summary | None:

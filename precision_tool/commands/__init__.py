@@ -9,6 +9,7 @@ from precision_tool.commands.checkpoints import CompareCheckpoints
 from precision_tool.commands.compare_tensors import CompareTensors
 from precision_tool.commands.convert import Convert, DumpConvert
 from precision_tool.commands.demo import Demo
+from precision_tool.commands.dump import Dump
 from precision_tool.commands.import_data import ImportData
 from precision_tool.commands.infer import Infer
 from precision_tool.commands.info import Info
@@ -41,6 +42,7 @@ COMMANDS: tuple[Command, ...] = (
     CompareCheckpoints(),
     Nan(),
     Replay(),
+    Dump(),
     TfDump(),
     Train(),
     Convert(),
