@@ -99,9 +99,11 @@ def _row_sums(values: Floats, table: Floats) -> Floats:
     rows = -(-len(values) // _BUCKETS)
     padded = np.zeros(rows * _BUCKETS)
     padded[: len(values)] = values
+    found: Floats
     if rows == 1:
-        return np.multiply(padded, table[0], out=padded)
-    found: Floats = np.einsum("rb,rb->b", padded.reshape(rows, _BUCKETS), table[:rows])
+        found = np.multiply(padded, table[0], out=padded)
+        return found
+    found = np.einsum("rb,rb->b", padded.reshape(rows, _BUCKETS), table[:rows])
     return found
 
 
