@@ -306,25 +306,17 @@ class RunRecord:
 
     def _failed(self, error: Exception) -> None:
         place = self._folder if self._folder is not None else self._parent
-        refused = isinstance(error, OSError)
-        text = getattr(error, "strerror", None) or str(error) if refused else _named(error)
-        self._failure = self._failure or "{} while writing {}".format(text, place)
-        start = "step {} could not be recorded completely: {}: {}".format(self._header["step"], place, text)
-        end = "training goes on, the record is marked incomplete"
-        if refused:
+        start = "step {} could not be recorded completely: {}".format(self._header["step"], place)
+        if isinstance(error, OSError):
+            text = error.strerror or str(error)
             self._say_once(
                 "disk",
-                "{} ({} bytes needed, {} bytes free); {}. Free some space or set ROOT_DIR to a larger disk.".format(
-                    start, self._needed_bytes, free_bytes(place), end
-                ),
+                "{}: {} ({} bytes needed, {} bytes free); training goes on, the record is marked incomplete. Free some "
+                "space or set ROOT_DIR to a larger disk.".format(start, text, self._needed_bytes, free_bytes(place)),
             )
         else:
-            self._say_once("fault", "{}; {}. This is a fault of precision_tool: please report it.".format(start, end))
-
-
-def _named(error: Exception) -> str:
-    text = " ".join(str(error).split())[:300]
-    return "{}: {}".format(type(error).__name__, text) if text else type(error).__name__
+            text = self._say_once.fault(start, error)
+        self._failure = self._failure or "{} while writing {}".format(text, place)
 
 
 def _npy_name(index: int) -> str:

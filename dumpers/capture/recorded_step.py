@@ -128,17 +128,35 @@ class RecordedStep:
         self._finished = True
         if self.skipped:
             return
-        self._read_watched()
-        shared = self.request.shared_arrays(result)
-        for name, value in zip(self.extra, values):  # noqa: B905 - as many as were asked for; Python 3.7
-            self.values[name] = _own(value, shared, self.plan.shares_state)
-        self._queue("")
+        try:
+            self._read_watched()
+            shared = self.request.shared_arrays(result)
+            for name, value in zip(self.extra, values):  # noqa: B905 - as many as were asked for; Python 3.7
+                self.values[name] = _own(value, shared, self.plan.shares_state)
+            self._queue(self._without_watches())
+        except Exception as broken:  # whatever it is, the user's step went well
+            self._recorder.say_once.fault("step {} could not be recorded".format(self._step), broken)
 
     def fail(self, error: tf.errors.OpError, read: Read) -> None:
         """Queues the record of a run that raised, with what led to the failing op."""
-        self._read_watched()
-        self._read_after(read, error.op)
-        self._queue("the run failed: {}: {}".format(type(error).__name__, _first_line(error.message)))
+        try:
+            self._read_watched()
+            self._read_after(read, error.op)
+            self._queue("the run failed: {}: {}".format(type(error).__name__, _first_line(error.message)))
+        except Exception as broken:  # the user has to see the error of the run
+            self._recorder.say_once.fault("step {} could not be recorded".format(self._step), broken)
+
+    def _without_watches(self) -> str:
+        """Leaves out what the debugger was to copy, and says why, where there was no folder for its files."""
+        reason = self._folder.refusal
+        if not reason:
+            return ""
+        for taken in self.plan.tensors:
+            if taken.how is How.WATCH or taken.watch_name in self.plan.copied:
+                self.values.pop(taken.name, None)
+                self._notes[taken.name] = "no value: " + reason
+        self._recorder.say_once("watch", "step {} is not recorded completely: {}".format(self._step, reason))
+        return reason
 
     def _read_watched(self) -> None:
         found, turns = self._folder.read(self._watched), self._folder.read_turns()

@@ -91,6 +91,12 @@ class StepBlock(Listener):
         """
         if error is not None and (type(error).__name__ in _END_OF_DATA or not isinstance(error, Exception)):
             return
+        try:
+            self._queue(error)
+        except Exception as broken:  # whatever it is, the user's step went as it went
+            self._log.say_once.fault("step {} could not be recorded".format(self._step), broken)
+
+    def _queue(self, error: Optional[BaseException]) -> None:
         self._flush_nodes()
         text = _short(str(error))
         reason = "the step failed: {}: {}".format(type(error).__name__, text) if error is not None else ""

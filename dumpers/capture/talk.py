@@ -33,3 +33,15 @@ class SayOnce:
             self._said.add(topic)
         say(line)
         return True
+
+    def fault(self, start: str, error: BaseException) -> str:
+        """Says once that something of ours broke, and returns what.
+
+        Args:
+            start: What could not be done, and where.
+            error: Why.
+        """
+        text = "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300]).rstrip(": ")
+        end = "training goes on. This is a fault of precision_tool: please report it."
+        self("fault", "{}: {}; {}".format(start, text, end))
+        return text

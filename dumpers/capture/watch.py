@@ -45,15 +45,27 @@ class WatchFolder:
         self._folder: Optional[Path] = None
         self._loop_folder: Optional[Path] = None
         self._keeper: Optional[TurnKeeper] = None
+        self.refusal = ""
+        """Why there is no folder, and so no copy, where the system did not allow it."""
 
     def __enter__(self) -> WatchFolder:
+        try:
+            self._make()
+        except (OSError, RuntimeError) as error:  # no room, or no thread
+            self._remove()
+            self._folder = self._loop_folder = self._keeper = None
+            reason = getattr(error, "strerror", None) or error
+            self.refusal = "no temporary folder for copies of tensors: {}. Set TMPDIR to another one".format(reason)
+        return self
+
+    def _make(self) -> None:
         if self._names:
             self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
         if self._loops:
             self._loop_folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_loop_place()))
-            self._keeper = TurnKeeper(self._loop_folder, self._loops, self._keep)
-            self._keeper.start()
-        return self
+            keeper = TurnKeeper(self._loop_folder, self._loops, self._keep)
+            keeper.start()
+            self._keeper = keeper
 
     def __exit__(
         self,
@@ -63,6 +75,9 @@ class WatchFolder:
     ) -> None:
         if self._keeper is not None:
             self._keeper.stop()
+        self._remove()
+
+    def _remove(self) -> None:
         for folder in (self._folder, self._loop_folder):
             if folder is not None:
                 shutil.rmtree(str(folder), ignore_errors=True)

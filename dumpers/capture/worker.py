@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import Callable, Deque, Dict, Optional
 
 QUEUE_BYTES = 256 << 20
@@ -17,7 +17,8 @@ LANES = 2
 class BoundedWorker:
     """Runs actions in the background, those of one lane one after the other.
 
-    The interpreter waits for the threads before it exits, so nothing that was handed in is lost.
+    The interpreter waits for the threads before it exits, so nothing that was handed in is lost. Where there can be no
+    thread (the interpreter is about to exit, the system has no more) the caller does the action itself.
 
     Args:
         queue_bytes: Most bytes that may wait when others are admitted; a single larger amount is admitted when nothing
@@ -48,9 +49,16 @@ class BoundedWorker:
         with self._change:
             self._waiting_bytes += size_bytes
             self._most_bytes = max(self._most_bytes, self._waiting_bytes)
-            self._pending.append(self._pool(lane).submit(self._run, size_bytes, action, args))
-            while len(self._pending) > 1 and self._pending[0].done() and self._pending[0].exception() is None:
-                self._pending.popleft()
+            try:
+                self._pending.append(self._pool(lane).submit(self._run, size_bytes, action, args))
+            except RuntimeError:  # no thread can be started
+                before = list(self._pending)
+            else:
+                while len(self._pending) > 1 and self._pending[0].done() and self._pending[0].exception() is None:
+                    self._pending.popleft()
+                return
+        wait(before)
+        self._run(size_bytes, action, args)
 
     def flush(self) -> None:
         """Waits until everything handed in so far is done.
@@ -69,6 +77,7 @@ class BoundedWorker:
         found: Optional[ThreadPoolExecutor] = self._pools.get(lane)
         if found is None:
             found = ThreadPoolExecutor(max_workers=1, thread_name_prefix="precision_tool_writer")
+            found.submit(_nothing)  # starts the thread; a pool that cannot would keep what it was handed all the same
             self._pools[lane] = found
         return found
 
@@ -79,3 +88,7 @@ class BoundedWorker:
             with self._change:
                 self._waiting_bytes -= size_bytes
                 self._change.notify_all()
+
+
+def _nothing() -> None:
+    """What a thread is started with."""

@@ -116,6 +116,31 @@ def values() -> Any:
     return tensor_values
 
 
+class Kept:
+    """What records have of each tensor, by ``op:output``, to be compared with ``==``."""
+
+    def __call__(self, manifest: dict[str, Any]) -> dict[str, Any]:
+        return self.of(self.values(manifest))
+
+    @staticmethod
+    def values(manifest: dict[str, Any]) -> dict[str, Any]:
+        """A value, a summary, or None."""
+        found = {"{}:{}".format(t["op"], t["output"]): t.get("summary") for t in manifest["tensors"]}
+        found.update(tensor_values(manifest))
+        return found
+
+    @staticmethod
+    def of(values: dict[str, Any]) -> dict[str, Any]:
+        """Arrays as something that knows its bits."""
+        arrays = {k: (str(v.dtype), v.shape, v.tobytes()) for k, v in values.items() if hasattr(v, "tobytes")}
+        return dict(values, **arrays)
+
+
+@pytest.fixture
+def kept() -> Kept:
+    return Kept()
+
+
 @pytest.fixture(autouse=True, scope="module")
 def graph_mode():
     """These tests build graphs, whatever mode the process is in; nothing of it may leak into other modules."""

@@ -18,6 +18,7 @@ import numpy as np
 from dumpers.capture import pack
 from dumpers.capture.plan import How, Taken
 from dumpers.capture.record import FORMAT, GraphFile, Item, RunRecord
+from dumpers.capture.summaries import MODES, summarise
 from dumpers.capture.talk import SayOnce
 from dumpers.capture.worker import BoundedWorker
 
@@ -40,6 +41,13 @@ def arrays_of(step: int) -> dict[str, Any]:
     return {f"net/{name}:0": value for name, value in found.items()}
 
 
+def truth_of(step: int, keep: str) -> dict[str, Any]:
+    """What a whole record of a step has of each tensor: a value, a summary, or None."""
+    if keep in MODES:
+        return {item.taken.name: summarise(item.value, item.dtype, keep) for item in items_of(step)}
+    return arrays_of(step) if keep != "shapes" else dict.fromkeys(arrays_of(step))
+
+
 def items_of(step: int) -> list[Item]:
     items = []
     for at, (name, value) in enumerate(arrays_of(step).items()):
@@ -49,11 +57,15 @@ def items_of(step: int) -> list[Item]:
     return items
 
 
-def write(folder: Path, keep: str, steps: list[int]) -> None:
+def write(folder: Path, keep: str, steps: list[int], before: Any = None) -> None:
+    """Writes records one behind the other; ``before`` is called with the number of each, when all others are done."""
     worker, graph, say_once = BoundedWorker(), GraphFile(b""), SayOnce()
     # A GraphDef with one node "n" of type "Const", by hand, since protobuf is TensorFlow's.
     graph.content = b"\x0a\x0a\x0a\x01n\x12\x05Const"
     for step in steps:
+        if before is not None:
+            worker.flush()
+            before(step)
         header = {"format": FORMAT, "run": step + 1, "step": step, "start_us": 1000 * step, "graph": None}
         RunRecord(folder, dict(header, fetches=[]), say_once, keep).submit(worker, graph, items_of(step))
     worker.flush()

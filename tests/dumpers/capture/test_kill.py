@@ -11,8 +11,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dumpers.capture.summaries import MODES, summarise
-
 tf = pytest.importorskip("tensorflow")
 if not hasattr(os, "fork"):
     pytest.skip("the processes are forked", allow_module_level=True)
@@ -35,32 +33,13 @@ def run_script(name, *arguments):
     return run.stdout.decode()
 
 
-def kept(manifest, values):
-    """What a record has of each tensor by ``op:output``: a value, a summary, or None."""
-    found = dict.fromkeys("{}:{}".format(t["op"], t["output"]) for t in manifest["tensors"])
-    found.update({"{}:{}".format(t["op"], t["output"]): t["summary"] for t in manifest["tensors"] if "summary" in t})
-    found.update(values(manifest))
-    return found
-
-
-def assert_same(found, truth, where):
-    assert set(found) == set(truth), where
-    for name, value in truth.items():
-        if isinstance(value, np.ndarray):
-            assert found[name].dtype == value.dtype, (where, name)
-            assert found[name].shape == value.shape, (where, name)
-            assert found[name].tobytes() == value.tobytes(), (where, name)
-        else:
-            assert found[name] == value, (where, name)
-
-
-def check_folder(folder, truth_of, manifests, values):
+def check_folder(folder, truth_of, manifests, kept):
     """Holds every record against the truth of its step; returns how many are whole, and the folders that are not."""
     records = manifests(folder)
     for record in records:
         where = str(record["path"])
         assert record["complete"] is True, where
-        assert_same(kept(record, values), truth_of(record["step"]), where)
+        assert kept(record) == kept.of(truth_of(record["step"])), where
         assert not [path for path in record["path"].rglob("*") if path.name.startswith(".")], where
     known = {record["path"] for record in records}
     return len(records), [path for path in folder.iterdir() if path not in known]
@@ -103,37 +82,33 @@ def check_reader(folder, whole, cut, truth_of):
 
 
 @pytest.mark.parametrize("keep", ["pack", "npy", "stats", "shapes"])
-def test_a_writer_killed_at_every_moment_of_two_records(tmp_path, manifests, values, keep):
+def test_a_writer_killed_at_every_moment_of_two_records(tmp_path, manifests, kept, keep):
     def truth_of(step):
-        arrays = kill_writer.arrays_of(step)
-        if keep in MODES:
-            items = kill_writer.items_of(step)
-            return {item.taken.name: summarise(item.value, item.dtype, keep) for item in items}
-        return arrays if keep != "shapes" else dict.fromkeys(arrays)
+        return kill_writer.truth_of(step, keep)
 
     moments = int(run_script("kill_writer.py", tmp_path, keep))
     assert moments >= 50
     counts = []
     for moment in range(moments):
         folder = tmp_path / str(moment)
-        whole, cut = check_folder(folder, truth_of, manifests, values)
+        whole, cut = check_folder(folder, truth_of, manifests, kept)
         assert kill_writer.RESUMED in [record["step"] for record in manifests(folder)]
         check_reader(folder, whole, cut, truth_of)
         counts.append((whole, len(cut)))
     assert {(1, 0), (1, 1), (2, 0), (2, 1)} <= set(counts) or keep == "shapes"
-    assert check_folder(tmp_path / "whole", truth_of, manifests, values) == (kill_writer.STEPS, [])
+    assert check_folder(tmp_path / "whole", truth_of, manifests, kept) == (kill_writer.STEPS, [])
 
 
-def test_a_job_killed_while_it_trains(tmp_path, manifests, values):
+def test_a_job_killed_while_it_trains(tmp_path, manifests, kept):
     run_script("kill_training.py", tmp_path, 50)
     ways = ["session_pack", "session_npy", "session_stats"]
     if int(tf.__version__.split(".")[0]) > 1:
         ways.append("function_pack")
     unfinished = 0
     for way in ways:
-        truth = {record["step"]: kept(record, values) for record in manifests(tmp_path / ("whole_" + way))}
+        truth = {record["step"]: kept.values(record) for record in manifests(tmp_path / ("whole_" + way))}
         assert len(truth[0]) > 20
-        whole, cut = check_folder(tmp_path / way, truth.__getitem__, manifests, values)
+        whole, cut = check_folder(tmp_path / way, truth.__getitem__, manifests, kept)
         assert whole >= 2
         check_reader(tmp_path / way, whole, cut, truth.__getitem__)
         unfinished += len(cut)
