@@ -39,6 +39,8 @@ def _seed_tensorflow(seed: int) -> None:
     import tensorflow as tf
 
     tf.compat.v1.set_random_seed(seed)
+    # With TensorFlow 2 that seeds eager execution alone, which a script may switch off afterwards.
+    tf.compat.v1.get_default_graph().seed = seed
 
 
 def _seed_numpy(seed: int) -> None:

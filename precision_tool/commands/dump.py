@@ -44,6 +44,10 @@ class Dump:
     step of a record is taken, the last one if none is named. The answer: how many tensors and bytes there are by op
     type, what the chosen options keep, and the cut set: the tensors within --cut that leave the fewest ops to suspect
     when the first of them differs. --out writes their names for --tensors.
+
+    With --guard the script runs without recording and with it, and hashes of what it fetches and of its variables are
+    compared step by step: recording changed no bit, or what moved, where, and why. Two or three folders of such hashes,
+    written elsewhere by TF_DUMP_GUARD, are compared in place of a script: without recording, with it, without it again.
     """
 
     name = "dump"
@@ -56,22 +60,40 @@ class Dump:
             parser.add_argument(f"--{option}", metavar=value, help=text)
         parser.add_argument("--python", metavar="EXE", help="interpreter of the script (the one that runs this)")
         parser.add_argument("--plan", action="store_true", help="plan only")
+        parser.add_argument("--guard", action="store_true", help="prove that recording changes no bit of the job")
         parser.add_argument("--cut", metavar="SIZE", help="bytes of the cut set, as 64M or 2%% of the step (2%%)")
         parser.add_argument("--out", metavar="FILE", help="with --plan: write the names of the cut set")
         parser.add_argument("-m", dest="module", metavar="MODULE", help="run a module instead of a script")
         parser.add_argument(
-            "words", nargs=argparse.REMAINDER, metavar="SCRIPT [ARGS]", help="script, or with --plan a record"
+            "words",
+            nargs=argparse.REMAINDER,
+            metavar="SCRIPT [ARGS]",
+            help="script, or with --plan a record, with --guard ladders",
         )
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Records or plans."""
         chosen = _settings_of(args)
         _check(chosen)
+        if args.guard:
+            return _guard(args, chosen, progress)
         if args.plan:
             return _plan(args, chosen, workbench, progress)
         if args.cut is not None or args.out is not None:
             raise UsageError("dump: --cut and --out belong to --plan")
         return _record(args, chosen, workbench)
+
+
+def _guard(args: argparse.Namespace, chosen: Mapping[str, str], progress: Progress) -> Result:
+    from precision_tool.commands import dump_guard
+    from precision_tool.job import job_environment, script_words
+
+    if args.plan or args.cut is not None or args.out is not None:
+        raise UsageError("dump: --plan, --cut and --out do not go with --guard")
+    if args.module is None and dump_guard.are_ladders(args.words):
+        return dump_guard.compare(args.words)
+    words = script_words(args.words, module=args.module, python=args.python)
+    return dump_guard.run(words, job_environment(chosen), progress)
 
 
 def _settings_of(args: argparse.Namespace) -> dict[str, str]:

