@@ -45,7 +45,7 @@ def check_folder(folder, truth_of, manifests, kept):
     return len(records), [path for path in folder.iterdir() if path not in known]
 
 
-def check_reader(folder, whole, cut, truth_of):
+def check_reader(folder, whole, cut, truth_of, extracts=True):
     """The workbench reads what is whole as it is, refuses the rest in words, and extracts the last whole step."""
     if sys.version_info < (3, 11):  # noqa: UP036 - a training host, where the workbench does not run
         return
@@ -70,6 +70,8 @@ def check_reader(folder, whole, cut, truth_of):
         for name, value in truth.items():
             if isinstance(value, np.ndarray):
                 assert np.asarray(read[name].load(), value.dtype).tobytes() == value.tobytes(), (path, name)
+    if not extracts:
+        return
     workspace = Workspace(folder.parent / (folder.name + "_data"))
     workspace.tf_debug.parent.mkdir(parents=True)
     os.rename(str(folder), str(workspace.tf_debug))
@@ -93,7 +95,7 @@ def test_a_writer_killed_at_every_moment_of_two_records(tmp_path, manifests, kep
         folder = tmp_path / str(moment)
         whole, cut = check_folder(folder, truth_of, manifests, kept)
         assert kill_writer.RESUMED in [record["step"] for record in manifests(folder)]
-        check_reader(folder, whole, cut, truth_of)
+        check_reader(folder, whole, cut, truth_of, extracts=moment % 5 == 0)
         counts.append((whole, len(cut)))
     assert {(1, 0), (1, 1), (2, 0), (2, 1)} <= set(counts) or keep == "shapes"
     assert check_folder(tmp_path / "whole", truth_of, manifests, kept) == (kill_writer.STEPS, [])
