@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 BENCHES: Final = {
     "compare": "the comparison of two dumps, against only reading and against the script anybody would write",
     "formats": "listing and reading of files, and the way back from the device's layouts",
+    "dump": "what recording costs a training job, in plain steps, and against TensorFlow's dumping session",
     "ckpt": "two checkpoints, against only reading and against the guides' script",
     "nan": "the search for NaN and infinities, against only reading and against the guides' script",
 }
