@@ -141,7 +141,7 @@ class Recorder:
         with step:
             step.read_before(read)
             try:
-                fast = self._fast_fetch(step) if options is None and run_metadata is None else None
+                fast = self._guarded_fetch(step) if options is None and run_metadata is None else None
                 if fast is not None:
                     result, values = fast[0].run(fetches, fast[1])
                 else:
@@ -161,7 +161,11 @@ class Recorder:
         if over and self._ladder is None:
             return None
         request = read_request(self._session.graph, fetches, feed_dict)
-        plan = self._plan(request, can_watch=self._local()) if request.roots else Plan(training=False)
+        try:
+            plan = self._plan(request, can_watch=self._local()) if request.roots else Plan(training=False)
+        except Exception as error:
+            self.say_once.fault("a run could not be looked at; it is neither counted as a step nor recorded", error)
+            return None
         if not plan.training:
             return None
         if not over:
@@ -169,11 +173,14 @@ class Recorder:
         run, number = self._counter.begin()
         wanted = number in self._steps
         rung = self._begin_rung(number, wanted, request, version) if self._ladder is not None else None
-        if not wanted:
-            return RecordedStep(self, None, request, run, number, rung)
-        self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
-        whole = self._with_room(self._whole_plan(plan, request), request)
-        return RecordedStep(self, whole, request, run, number, rung)
+        if wanted:
+            try:
+                self._worker.admit(self._record_bytes)  # the next record will be about as large as the last one
+                whole = self._with_room(self._whole_plan(plan, request), request)
+                return RecordedStep(self, whole, request, run, number, rung)
+            except Exception as error:
+                self.say_once.fault("step {} could not be prepared and is not recorded".format(number), error)
+        return RecordedStep(self, None, request, run, number, rung)
 
     def climb(self, step: RecordedStep, results: Callable[[], Named]) -> None:
         """Writes the guard's rung of a step that went well, where there is a guard.
@@ -241,6 +248,13 @@ class Recorder:
             with self._lock:
                 self._graphs = {graph.version: found}  # what it was before will not come back
         return found
+
+    def _guarded_fetch(self, step: RecordedStep) -> Optional[Tuple[FastFetch, List[Any]]]:
+        try:
+            return self._fast_fetch(step)
+        except Exception as error:
+            self.say_once.fault("a step is fetched the slow way", error)
+            return None
 
     def _fast_fetch(self, step: RecordedStep) -> Optional[Tuple[FastFetch, List[Any]]]:
         """Returns how to fetch quickly and what to feed, None where the session's own ``run`` has to do it."""

@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dumpers.capture import pack, recorded_step
+from dumpers.capture import pack, recorded_step, recorder
 from dumpers.capture import record as record_module
 from dumpers.capture.record import KEEPS
 from dumpers.capture.session import flush, record_session
@@ -276,6 +276,46 @@ def test_a_fault_of_ours(tmp_path, click_model, config, manifests, monkeypatch, 
         lost = [entry for entry in records[1]["tensors"] if "not written" in entry["note"]]
         assert 1 <= len(lost) < 20
         assert sum("summary" in entry for entry in records[1]["tensors"]) > 20
+
+
+BEFORE = [
+    ("make_plan", [0, 1, 2], "neither counted as a step nor recorded: MemoryError"),  # it has one run more than steps
+    ("_with_bodies", [1, 2], "step 0 could not be prepared and is not recorded: MemoryError"),
+    ("RecordedStep", [1, 2], "step 0 could not be prepared and is not recorded: MemoryError"),
+    ("FastFetch", [0, 1, 2], "a step is fetched the slow way: MemoryError"),
+]
+
+
+@pytest.mark.parametrize("fault", BEFORE, ids=[fault[0] for fault in BEFORE])
+def test_a_fault_of_ours_before_a_step(tmp_path, click_model, config, manifests, monkeypatch, capsys, fault):
+    """It breaks the first time: the job goes on as without a hook, later steps are recorded."""
+    model = click_model(True)
+    with tf1.Session(graph=model.graph, config=config()) as session:
+        session.run(model.init)
+        expected = [session.run([model.loss, model.train], batch)[0] for batch in model.batches]
+    name, steps, said = fault
+    place = recorder.Recorder if name == "_with_bodies" else recorder
+    real, calls = getattr(place, name), []
+
+    def broken(*given, **named):
+        calls.append(given)
+        if len(calls) == 1:
+            raise MemoryError
+        return real(*given, **named)
+
+    session = record_session(tf1.Session(graph=model.graph, config=config()), tmp_path, parse_steps("0-2"))
+    session.run(model.init)
+    monkeypatch.setattr(place, name, broken)
+    losses = [session.run([model.loss, model.train], batch)[0] for batch in model.batches]
+    session.close()
+    assert losses == expected
+    if name == "FastFetch" and not calls:
+        pytest.skip("here the debugger copies tensors of this model, which the session's own run does")
+    (line,) = lines(capsys)
+    assert said in line
+    records = manifests(tmp_path)
+    assert [record["step"] for record in records] == steps
+    assert all(record["complete"] for record in records)
 
 
 def test_no_room_for_the_copies_of_the_debugger(tmp_path, click_model, config, manifests, values, monkeypatch, capsys):
