@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, FrozenSet, List, Optional, Sequence, Set, Tuple
 
 import numpy as np
 
 from .arrays import storable
 from .eager_calls import Listener, Run
 from .eager_nodes import eager_node, input_names
-from .function_graph import InlinedBody, graph_bytes, library_of, placeholder_node, variable_node
+from .function_graph import graph_bytes, library_of, placeholder_node, variable_node
 from .function_outputs import Expanded, node_outputs
 from .plan import WITHOUT_VALUE, How, Taken
 from .record import Item
@@ -47,41 +47,31 @@ class StepBlock(Listener):
         self._functions: List[str] = []
         self._taken: List[Tuple[Taken, Any, str]] = []
         self._moment = 0
+        self._broken = ""
 
     def call(self, name: str, inputs: Sequence[Any], outputs: int, run: Run) -> Any:  # noqa: ANN401 - tensors
         """Runs a function with its inner tensors as outputs and keeps them; returns the function's own outputs."""
         import tensorflow as tf
 
-        plan = self._log.plans.plan(name)
-        definition: Any = self._log.plans.find(name)
-        prefix = self._prefix(name)
-        arguments = [argument.name for argument in definition.signature.input_arg]
-        sources = [self._source(t, prefix + a) for t, a in zip(inputs, arguments)]  # noqa: B905 - Python 3.7
-        self._functions.append(name)
+        found = self._guarded(self._look_at, name, inputs)
+        if found is None:
+            return run(name, outputs)
+        plan, definition, prefix, sources = found
         if plan is None:
             result = run(name, outputs)
-            self._closed(definition, prefix, sources, result)
+            self._guarded(self._closed, definition, prefix, sources, result)
             return result
         try:
             every = run(plan.name, outputs + plan.added)
         except tf.errors.OpError as error:
-            _rename(error, plan, name)
+            self._guarded(_rename, error, plan, name)
             raise
-        self._opened(plan, self._log.plans.body(name, prefix, sources), every)
+        self._guarded(self._opened, plan, name, prefix, sources, every)
         return every[:outputs]
 
     def op(self, op_type: str, inputs: Sequence[Any], attrs: Sequence[Any], outputs: Sequence[Any]) -> None:
         """Keeps what an eager op returned."""
-        name = self._unique("eager/{}{}".format(_scope(), op_type))
-        tensors = [tensor for tensor in inputs if hasattr(tensor, "dtype") and hasattr(tensor, "_id")]
-        places = input_names(op_type, tensors)
-        sources = [self._source(t, "{}/{}".format(name, p)) for t, p in zip(tensors, places)]  # noqa: B905
-        returned = _tensors(outputs)
-        self._nodes.append(eager_node(name, op_type, sources, tensors, attrs, returned))
-        self._moment += 1
-        for slot, tensor in enumerate(returned):
-            self._remember(tensor, name if slot == 0 else "{}:{}".format(name, slot))
-            self._take(name, slot, op_type, tensor)
+        self._guarded(self._keep_op, op_type, inputs, attrs, outputs)
 
     def close(self, error: Optional[BaseException]) -> None:
         """Queues the record.
@@ -96,14 +86,49 @@ class StepBlock(Listener):
         except Exception as broken:  # whatever it is, the user's step went as it went
             self._log.say_once.fault("step {} could not be recorded".format(self._step), broken)
 
+    def _guarded(self, action: Callable[..., Any], *given: Any) -> Any:  # noqa: ANN401 - whatever it returns
+        """Does something for the record; what breaks in it ends the record, not the user's step. None then."""
+        if self._broken:
+            return None
+        try:
+            return action(*given)
+        except Exception as error:
+            start = "step {} could not be recorded completely".format(self._step)
+            self._broken = self._log.say_once.fault(start, error)
+            return None
+
     def _queue(self, error: Optional[BaseException]) -> None:
         self._flush_nodes()
         text = _short(str(error))
-        reason = "the step failed: {}: {}".format(type(error).__name__, text) if error is not None else ""
+        reason = self._broken
+        if error is not None:
+            reason = "the step failed: {}: {}".format(type(error).__name__, text)
         items = [_item(*taken) for taken in self._taken]
         self._taken = []
         graph = b"".join((*self._graph, _versions()))
         self._log.queue(self._run, self._step, self._functions, graph, items, reason)
+
+    def _look_at(self, name: str, inputs: Sequence[Any]) -> Tuple[Optional[Expanded], Any, str, List[str]]:
+        """How a function is recorded, its definition, what stands before its names, and where its inputs come from."""
+        plan = self._log.plans.plan(name)
+        definition: Any = self._log.plans.find(name)
+        prefix = self._prefix(name)
+        arguments = [argument.name for argument in definition.signature.input_arg]
+        sources = [self._source(t, prefix + a) for t, a in zip(inputs, arguments)]  # noqa: B905 - Python 3.7
+        self._functions.append(name)
+        return plan, definition, prefix, sources
+
+    def _keep_op(self, op_type: str, inputs: Sequence[Any], attrs: Sequence[Any], outputs: Sequence[Any]) -> None:
+        name = self._unique("eager/{}{}".format(_scope(), op_type))
+        tensors = [tensor for tensor in inputs if hasattr(tensor, "dtype") and hasattr(tensor, "_id")]
+        places = input_names(op_type, tensors)
+        sources = [self._source(t, "{}/{}".format(name, p)) for t, p in zip(tensors, places)]  # noqa: B905
+        returned = _tensors(outputs)
+        self._nodes.append(eager_node(name, op_type, sources, tensors, attrs, returned))
+        self._moment += 1
+        for slot, tensor in enumerate(returned):
+            self._remember(tensor, name if slot == 0 else "{}:{}".format(name, slot))
+            self._take(name, slot, op_type, tensor)
 
     def _prefix(self, name: str) -> str:
         """What stands before the names of a function's tensors: nothing for the step's own function."""
@@ -162,13 +187,14 @@ class StepBlock(Listener):
             value = np.array(_array(tensor)) if how is How.FED else tensor
             self._taken.append((taken, value, "fed" if how is How.FED else ""))
 
-    def _opened(self, plan: Expanded, body: InlinedBody, every: Sequence[Tensor]) -> None:
+    def _opened(self, plan: Expanded, name: str, prefix: str, sources: List[str], every: Sequence[Tensor]) -> None:
         """Keeps what a function with added outputs returned."""
+        body = self._log.plans.body(name, prefix, sources)
         self._flush_nodes()
         self._graph.append(body.graph)
         self._names.update(body.names)
-        for tensor, name in zip(every, body.results):  # noqa: B905 - the added ones have no name; Python 3.7
-            self._remember(tensor, name)
+        for tensor, result in zip(every, body.results):  # noqa: B905 - the added ones have no name; Python 3.7
+            self._remember(tensor, result)
         for taken, inner in zip(body.taken(plan, self._moment), plan.inner):  # noqa: B905 - one an inner; Python 3.7
             value = every[plan.plain_outputs + inner.output] if inner.output is not None else None
             self._taken.append((taken, value, inner.note))

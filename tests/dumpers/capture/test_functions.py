@@ -10,6 +10,7 @@ import pytest
 from dumpers.capture.function_steps import StepLog, need_tensorflow_2
 from dumpers.capture.functions import EagerBlock, record_function
 from dumpers.capture.selection import read_selection
+from dumpers.capture.step_block import StepBlock
 from dumpers.capture.steps import parse_steps
 from dumpers.errors import UsageError
 from dumpers.settings import Settings
@@ -258,6 +259,44 @@ def test_errors_reach_the_caller_unchanged_and_leave_an_incomplete_record(tmp_pa
     assert (failed["complete"], failed["step"]) == (False, 0)
     assert "bad input" in failed["reason"]
     assert (good["complete"], good["step"]) == (True, 0)
+
+
+@needs_2
+@pytest.mark.parametrize("name", ["_look_at", "_opened", "_keep_op", "_take"])
+def test_a_fault_of_ours_does_not_reach_the_step(tmp_path, manifests, monkeypatch, capsys, name):
+    """It breaks in the second of three steps, each time that it is reached; the other records are whole."""
+
+    def run(step, weight, table, batch):
+        return [value.numpy().tobytes() for value in (*step(*batch), weight, table)]
+
+    weight, table, train_step, batches = small_model()
+    plain = [run(train_step, weight, table, map(tf.constant, batch)) for batch in batches[:3]]
+    weight, table, train_step, batches = small_model()
+    log = StepLog(tmp_path, parse_steps(""))
+    real, now = getattr(StepBlock, name), [0]
+
+    def broken(block, *given):
+        if now[0] == 1:
+            raise KeyError("of ours")
+        return real(block, *given)
+
+    def whole_step(x, ids):
+        return train_step(tf.constant(x) * 1.0, tf.constant(ids))  # an eager op before the function
+
+    recorded = record_function(whole_step, log)
+    monkeypatch.setattr(StepBlock, name, broken)
+    found = []
+    for now[0], batch in enumerate(batches[:3]):
+        found.append(run(recorded, weight, table, batch))
+    log.flush()
+    assert found == plain
+    said = [line for line in capsys.readouterr().err.splitlines() if "precision_tool" in line]
+    assert len(said) == 1
+    assert "step 1 could not be recorded completely: KeyError: 'of ours'; training goes on" in said[0]
+    records = manifests(tmp_path)
+    assert [(record["step"], record["complete"]) for record in records] == [(0, True), (1, False), (2, True)]
+    assert "KeyError" in records[1]["reason"]
+    assert len(records[0]["tensors"]) == len(records[2]["tensors"]) > len(records[1]["tensors"])
 
 
 @needs_2
