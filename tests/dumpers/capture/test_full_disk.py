@@ -464,7 +464,9 @@ def test_arrays_are_given_back_as_soon_as_they_are_written(tmp_path):
     worker, arrays = BoundedWorker(), [np.full(1000, n).view(Watched) for n in range(20)]
     alive = [weakref.ref(array) for array in arrays]
     items = [item._replace(value=array) for item, array in zip(kill_writer.items_of(0) * 4, arrays)]  # noqa: B905
-    record.submit(worker, record_module.GraphFile(b""), items)
+    with tf1.Graph().as_default() as graph:
+        tf.zeros([], name="only")
+    record.submit(worker, record_module.GraphFile(graph.as_graph_def().SerializeToString()), items)
     del items, arrays
     worker.flush()
     assert not any(reference() is not None for reference in alive[: len(kill_writer.items_of(0)) * 4])

@@ -126,7 +126,10 @@ def test_a_budget_takes_the_smallest_and_says_what_it_leaves(tmp_path, manifests
     items.append(Item(Taken("twin:0", "twin", 0, "Reshape", "uint8", None, 9, How.FETCH), 9, twin, "uint8"))
     header = {"format": 2, "run": 1, "step": 0, "start_us": 1, "graph": None, "fetches": []}
     worker = BoundedWorker()
-    RunRecord(tmp_path, header, SayOnce(), keep, budget).submit(worker, GraphFile(b""), items)
+    with tf.Graph().as_default() as graph:
+        tf.zeros([], name="op0")
+    content = graph.as_graph_def().SerializeToString()
+    RunRecord(tmp_path, header, SayOnce(), keep, budget).submit(worker, GraphFile(content), items)
     worker.flush()
     manifest = manifests(tmp_path)[0]
     kept = values(manifest)
