@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import sys
 import threading
 from typing import Any, Dict, Iterator, List, Tuple
 
 from .guard import Ladder, Line, Named, leaves
+from .variables import living_variables
 
 _WITHOUT_VALUE = ("resource", "variant")
 _DEPTH = threading.local()
@@ -84,26 +84,9 @@ def tensors_in(value: Any, name: str) -> Iterator[Tuple[str, Any]]:  # noqa: ANN
 
 def _living() -> Iterator[Tuple[str, int, Any]]:
     """Yields name, number of birth and variable of all variables that somebody holds."""
-    from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
-
     gc.collect()
-    keras_3 = getattr(sys.modules.get("keras"), "Variable", None)
-    variables: List[Any] = []
-    paths: Dict[int, str] = {}
-    kinds: Dict[type, int] = {}
-    for item in gc.get_objects():
-        kind = kinds.get(type(item))
-        if kind is None:
-            named = isinstance(keras_3, type) and issubclass(type(item), keras_3)
-            kind = kinds[type(item)] = 2 if named else int(issubclass(type(item), BaseResourceVariable))
-        if kind == 1:
-            variables.append(item)
-        elif kind == 2 and getattr(item, "_value", None) is not None:
-            paths[id(item._value)] = str(item.path)
-    for variable in variables:
-        handle = getattr(variable, "_handle", None)
-        if handle is not None and hasattr(handle, "numpy"):
-            name = paths.get(id(variable)) or str(variable.name).split(":")[0]
+    for name, variable in living_variables():
+        if hasattr(variable._handle, "numpy"):
             number = str(getattr(variable, "_unique_id", "")).rsplit("_", 1)[-1]
             yield name, int(number) if number.isdigit() else 0, variable
 

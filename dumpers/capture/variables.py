@@ -10,7 +10,7 @@ import gc
 import sys
 import threading
 import weakref
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 Handle = Any
 """An eager tensor of type ``resource``."""
@@ -45,6 +45,18 @@ class Variables:
 
 
 def _living() -> "Dict[int, Tuple[weakref.ref[Any], Optional[KnownVariable]]]":
+    found: "Dict[int, Tuple[weakref.ref[Any], Optional[KnownVariable]]]" = {}
+    for name, variable in living_variables():
+        known = KnownVariable(name, variable.dtype.base_dtype.as_datatype_enum, variable.shape)
+        found[id(variable._handle)] = (weakref.ref(variable._handle), known)
+    return found
+
+
+def living_variables() -> Iterator[Tuple[str, Any]]:
+    """Yields name and object of all resource variables that the garbage collector knows and that have a handle.
+
+    A variable of Keras 3 goes by its path.
+    """
     from tensorflow.python.ops.resource_variable_ops import BaseResourceVariable
 
     keras_3 = getattr(sys.modules.get("keras"), "Variable", None)
@@ -60,11 +72,6 @@ def _living() -> "Dict[int, Tuple[weakref.ref[Any], Optional[KnownVariable]]]":
             variables.append(item)
         elif kind == 2 and getattr(item, "_value", None) is not None:
             paths[id(item._value)] = str(item.path)
-    found: "Dict[int, Tuple[weakref.ref[Any], Optional[KnownVariable]]]" = {}
     for variable in variables:
-        handle = getattr(variable, "_handle", None)
-        if handle is not None:
-            name = paths.get(id(variable)) or str(variable.name).split(":")[0]
-            known = KnownVariable(name, variable.dtype.base_dtype.as_datatype_enum, variable.shape)
-            found[id(handle)] = (weakref.ref(handle), known)
-    return found
+        if getattr(variable, "_handle", None) is not None:
+            yield paths.get(id(variable)) or str(variable.name).split(":")[0], variable
