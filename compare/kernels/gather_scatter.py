@@ -85,7 +85,7 @@ def _scatter_add_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     terms = np.concatenate([np.asarray(call.array(0), np.float64)[touched], sign * np.asarray(updates, np.float64)])
     ids = np.concatenate([np.arange(touched.size), local.reshape(-1)])
     bound = np.zeros(np.shape(exact[0]))
-    bound[touched] = _segment_error(terms, ids, touched.size, call.u)
+    bound[touched] = segment_error(terms, ids, touched.size, call.u)
     return [bound]
 
 
@@ -117,29 +117,38 @@ def _segment_sum(call: Call) -> list[Array]:
 
 def _segment_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     rows, ids, count = _segments(call)
-    return [_segment_error(np.asarray(rows, dtype=np.float64), ids, count, call.u)]
+    return [segment_error(np.asarray(rows, dtype=np.float64), ids, count, call.u)]
 
 
-def _segment_error(rows: Real, ids: Array, segments: int, u: float) -> Real:
-    """:func:`sum_error` per segment; terms of one segment are taken in the order of the data."""
+def segment_error(rows: Real, ids: Array, segments: int, u: float, *, products: bool = False) -> Real:
+    """:func:`sum_error` per segment; terms of one segment are taken in the order of the data.
+
+    Args:
+        rows: Terms, float64, ``[n, ...]``.
+        ids: Segment of each, in ``[0, segments)``.
+        segments: How many there are.
+        u: Unit roundoff of the accumulator.
+        products: Whether the terms are products, which were rounded themselves.
+    """
     result = np.zeros((segments, *rows.shape[1:]))
     if not rows.size:
         return result
     order = np.argsort(ids, kind="stable")
     ordered, present = ids[order], rows[order]
     starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    # One term alone is copied: only segments with two and more need any further work.
-    sizes = np.diff(np.r_[starts, ordered.size])
-    many = np.repeat(sizes > 1, sizes)
-    if not many.any():
-        return result
-    ordered, present = ordered[many], present[many]
-    starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
-    result[ordered[starts]] = sum_error(_grouped(present, starts), u)
+    if not products:
+        # One term alone is copied: only segments with two and more need any further work.
+        sizes = np.diff(np.r_[starts, ordered.size])
+        many = np.repeat(sizes > 1, sizes)
+        if not many.any():
+            return result
+        ordered, present = ordered[many], present[many]
+        starts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]])
+    result[ordered[starts]] = sum_error(_grouped(present, starts, products=products), u)
     return result
 
 
-def _grouped(rows: Real, starts: Array) -> Accumulation:
+def _grouped(rows: Real, starts: Array, *, products: bool) -> Accumulation:
     """Describes the sums of consecutive groups of rows."""
     total = np.add.reduceat(rows, starts, axis=0)
     lengths = np.diff(np.r_[starts, rows.shape[0]])
@@ -156,7 +165,7 @@ def _grouped(rows: Real, starts: Array) -> Accumulation:
         squares=np.add.reduceat(rows**2, starts, axis=0),
         total=total,
         walk=np.maximum(np.add.reduceat(partial**2, starts, axis=0), np.add.reduceat(backward**2, starts, axis=0)),
-        products=False,
+        products=products,
         uniform=np.logical_or(high <= low * (1 + 1e-6), few_values(rows)),
     )
 
@@ -179,7 +188,7 @@ def _scatter_nd(call: Call) -> list[Array]:
 
 def _scatter_nd_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     flat, rows, shape, lead = _scatter_nd_rows(call)
-    error = _segment_error(np.asarray(rows, dtype=np.float64), flat, int(np.prod(lead)), call.u)
+    error = segment_error(np.asarray(rows, dtype=np.float64), flat, int(np.prod(lead)), call.u)
     return [error.reshape(shape)]
 
 

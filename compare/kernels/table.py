@@ -6,15 +6,32 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from compare.kernels.base import Kernel
+from compare.kernels.convolution import CONVOLUTIONS
+from compare.kernels.einsum import EINSUM
 from compare.kernels.elementwise import EXACT, FORMULAS, OTHERS
 from compare.kernels.gather_scatter import GATHERS
 from compare.kernels.matmul import PRODUCTS
+from compare.kernels.matrices import MATRICES
 from compare.kernels.optimizers import UPDATES
 from compare.kernels.reductions import REDUCTIONS
 from compare.kernels.shapes import SHAPES
+from compare.kernels.sparse import SPARSE
 
 KERNELS: Mapping[str, Kernel] = MappingProxyType(
-    {**FORMULAS, **EXACT, **OTHERS, **REDUCTIONS, **PRODUCTS, **GATHERS, **UPDATES, **SHAPES}
+    {
+        **FORMULAS,
+        **EXACT,
+        **OTHERS,
+        **REDUCTIONS,
+        **PRODUCTS,
+        **EINSUM,
+        **CONVOLUTIONS,
+        **GATHERS,
+        **SPARSE,
+        **UPDATES,
+        **SHAPES,
+        **MATRICES,
+    }
 )
 """Kernels by device type."""
 
@@ -56,6 +73,11 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "InvGrad": "ReciprocalGrad",
         "MatMul": "MatMulV2",
         "Max": "ReduceMax",
+        "BatchMatrixBandPart": "MatrixBandPart",
+        "BatchMatrixDiag": "MatrixDiag",
+        "BatchMatrixDiagPart": "MatrixDiagPart",
+        "BatchMatrixSetDiag": "MatrixSetDiag",
+        "DepthwiseConv2D": "DepthwiseConv2dNative",
         "Mean": "ReduceMean",
         "Min": "ReduceMin",
         "PadV2": "Pad",
