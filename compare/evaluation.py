@@ -154,7 +154,8 @@ class _Evaluation:
             last = rounding(value, form)
             narrower = self._kernel.accumulates and form.u > wide.u
             # No error before the last rounding: the value is zero or one of the inputs, which needs none.
-            full = np.where(error > 0, error + last if narrower else np.maximum(error, form.smallest / 2), 0.0)
+            known = np.where(np.isnan(error), np.inf, error)  # infinity times zero: nothing is known there
+            full = np.where(known > 0, known + last if narrower else np.maximum(known, form.smallest / 2), 0.0)
             # The float64 reference has the same rounding errors as a float64 op.
             full = full * 2.0 if self._wide and form.name == "float64" else full
             unsafe = ~np.isfinite(np.asarray(plain, dtype=np.float64)) & (np.abs(value) < form.largest)
@@ -163,11 +164,11 @@ class _Evaluation:
         return result
 
     def _flush_room(self, exact: Sequence[Array], bound: Sequence[Real]) -> list[Real]:
-        """A float32 result that is subnormal may be flushed to zero."""
+        """A float32 or float64 result that is subnormal may be flushed to zero."""
         result = []
         for slot, (value, limit) in enumerate(zip(exact, bound, strict=True)):
             form = self._form(slot)
-            if form.name == "float32" and _is_float(value):
+            if form.name in ("float32", "float64") and _is_float(value):
                 size = np.abs(value)
                 tiny = (size > 0) & (size < form.normal)
                 result.append(np.where(tiny, np.maximum(limit, form.normal), limit))

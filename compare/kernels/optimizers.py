@@ -1,30 +1,48 @@
 """Kernels of optimizer updates; bounds by running errors through the update formula.
 
-Each kernel returns the new variable first, then its slots, in the order of the inputs.
+Each kernel returns the new variable first, then its slots, in the order of the inputs. Formulas are those of
+TensorFlow's kernels (documentation of the raw ops); a sparse form is the same rule over rows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import numpy as np
 
-from compare.bounds import Array, Bounded, Operand, Real
-from compare.kernels.base import Call, Kernel, KernelError
-from compare.kernels.functions import sqrt
+from compare.bounds import Bounded, Operand
+from compare.kernels.base import Call, Kernel
+from compare.kernels.functions import exp, sqrt
+from compare.kernels.piecewise import absolute, larger, sign
+from compare.kernels.updates import Values, dense, rule, sparse
 
-Update = Callable[[Call, Sequence[Operand]], Sequence[Operand]]
+
+def _rate(p: Values) -> Operand:
+    """Step size of Adam with the bias of both moments taken out."""
+    return p["lr"] * sqrt(1.0 - p["beta2_power"]) / (1.0 - p["beta1_power"])
 
 
-def _adam(call: Call, x: Sequence[Operand]) -> list[Operand]:
+def _adam(call: Call, p: Values) -> list[Operand]:
     """D. P. Kingma, J. Ba, Adam, ICLR 2015, section 2, last paragraph (the form with epsilon outside)."""
-    var, m, v, power1, power2, lr, beta1, beta2, epsilon, grad = x
-    rate = lr * sqrt(1.0 - power2) / (1.0 - power1)
-    new_m = _mixed(m, grad, beta1)
-    new_v = _mixed(v, grad * grad, beta2)
-    top = new_m * beta1 + (1.0 - beta1) * grad if call.flag("use_nesterov") else new_m
-    return [var - rate * top / (sqrt(new_v) + epsilon), new_m, new_v]
+    grad, beta1 = p["grad"], p["beta1"]
+    m, v = _mixed(p["m"], grad, beta1), _mixed(p["v"], grad * grad, p["beta2"])
+    top = m * beta1 + (1.0 - beta1) * grad if call.flag("use_nesterov") else m
+    return [p["var"] - _rate(p) * top / (sqrt(v) + p["epsilon"]), m, v]
+
+
+def _amsgrad(call: Call, p: Values) -> list[Operand]:
+    """S. J. Reddi, S. Kale, S. Kumar, On the Convergence of Adam and Beyond, ICLR 2018."""
+    m, v = _mixed(p["m"], p["grad"], p["beta1"]), _mixed(p["v"], p["grad"] * p["grad"], p["beta2"])
+    largest = larger(p["vhat"], v)
+    return [p["var"] - _rate(p) * m / (sqrt(largest) + p["epsilon"]), m, v, largest]
+
+
+def _ada_max(call: Call, p: Values) -> list[Operand]:
+    """D. P. Kingma, J. Ba, Adam, ICLR 2015, section 7.1."""
+    m = _mixed(p["m"], p["grad"], p["beta1"])
+    v = larger(p["beta2"] * p["v"], absolute(p["grad"]))
+    return [p["var"] - p["lr"] / (1.0 - p["beta1_power"]) * (m / (v + p["epsilon"])), m, v]
 
 
 def _mixed(old: Operand, new: Operand, beta: Operand) -> Operand:
@@ -40,72 +58,105 @@ def _mixed(old: Operand, new: Operand, beta: Operand) -> Operand:
     return result
 
 
-def _gradient_descent(call: Call, x: Sequence[Operand]) -> list[Operand]:
-    var, rate, delta = x
-    return [var - rate * delta]
+def _gradient_descent(call: Call, p: Values) -> list[Operand]:
+    return [p["var"] - p["alpha"] * p["delta"]]
 
 
-def _momentum(call: Call, x: Sequence[Operand]) -> list[Operand]:
-    var, slot, rate, grad, momentum = x
-    slot = slot * momentum + grad
+def _momentum(call: Call, p: Values) -> list[Operand]:
+    rate, grad, momentum = p["lr"], p["grad"], p["momentum"]
+    slot = p["accum"] * momentum + grad
     if call.flag("use_nesterov"):
-        return [var - (grad * rate + slot * momentum * rate), slot]
-    return [var - rate * slot, slot]
+        return [p["var"] - (grad * rate + slot * momentum * rate), slot]
+    return [p["var"] - rate * slot, slot]
 
 
-def _adagrad(call: Call, x: Sequence[Operand]) -> list[Operand]:
-    var, slot, rate, grad = x
+def _keras_momentum(call: Call, p: Values) -> list[Operand]:
+    step = p["grad"] * p["lr"]
+    slot = p["accum"] * p["momentum"] - step
+    return [p["var"] + (slot * p["momentum"] - step if call.flag("use_nesterov") else slot), slot]
+
+
+def _adagrad(call: Call, p: Values) -> list[Operand]:
+    slot, grad = p["accum"], p["grad"]
     if call.attrs.get("update_slots") is not False:
         slot = slot + grad * grad
-    return [var - rate * grad / sqrt(slot), slot]
+    root = sqrt(slot)
+    return [p["var"] - p["lr"] * grad / (root + p["epsilon"] if "epsilon" in p else root), slot]
 
 
-def _adagrad_v2(call: Call, x: Sequence[Operand]) -> list[Operand]:
-    var, slot, rate, epsilon, grad = x
-    if call.attrs.get("update_slots") is not False:
-        slot = slot + grad * grad
-    return [var - rate * grad / (sqrt(slot) + epsilon), slot]
+def _rms_prop(call: Call, p: Values) -> list[Operand]:
+    """T. Tieleman, G. Hinton, Lecture 6.5, 2012; epsilon is under the root."""
+    ms = _mixed(p["ms"], p["grad"] * p["grad"], p["rho"])
+    mom = p["mom"] * p["momentum"] + _root_step(p, ms + p["epsilon"])
+    return [p["var"] - mom, ms, mom]
 
 
-def _assign_add(call: Call, x: Sequence[Operand]) -> list[Operand]:
-    return [x[0] - x[1]] if call.type == "AssignSub" else [x[0] + x[1]]
+def _centered_rms_prop(call: Call, p: Values) -> list[Operand]:
+    ms, mg = _mixed(p["ms"], p["grad"] * p["grad"], p["rho"]), _mixed(p["mg"], p["grad"], p["rho"])
+    mom = p["mom"] * p["momentum"] + _root_step(p, ms - mg * mg + p["epsilon"])
+    return [p["var"] - mom, mg, ms, mom]
 
 
-def _update(function: Update, arity: int, arrays: Sequence[int]) -> Kernel:
-    """Kernel of an update; ``arrays`` are the inputs of the variable's shape, the others are scalars."""
+def _root_step(p: Values, under: Operand) -> Operand:
+    """``grad lr / sqrt(under)``; two units more for an estimate of the inverse root."""
+    step = p["grad"] * p["lr"] / sqrt(under)
+    return step.widened(2.0) if isinstance(step, Bounded) else step
 
-    def check(call: Call) -> None:
-        shape = call.array(0).shape
-        for index in range(arity):
-            wanted = shape if index in arrays else ()
-            if call.array(index).shape != wanted and not (wanted == () and call.array(index).size == 1):
-                raise KernelError(f"input {index} has shape {call.array(index).shape}, wanted {wanted}")
 
-    def values(call: Call, index: int) -> Array:
-        return call.array(index) if index in arrays else call.array(index).reshape(())
+def _adadelta(call: Call, p: Values) -> list[Operand]:
+    """M. D. Zeiler, ADADELTA, arXiv:1212.5701, 2012."""
+    accum = _mixed(p["accum"], p["grad"] * p["grad"], p["rho"])
+    update = sqrt(p["accum_update"] + p["epsilon"]) / sqrt(accum + p["epsilon"]) * p["grad"]
+    update = update.widened(2.0) if isinstance(update, Bounded) else update
+    return [p["var"] - update * p["lr"], accum, _mixed(p["accum_update"], update * update, p["rho"])]
 
-    def run(call: Call) -> list[Array]:
-        check(call)
-        # One axis at least: NumPy 1.x computes 0-d arrays with Python numbers in float64.
-        parts = function(call, [np.atleast_1d(values(call, i)) for i in range(arity)])
-        return [np.asarray(part).reshape(call.array(0).shape) for part in parts]
 
-    def bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-        flat = call.with_inputs([values(call, i) for i in range(arity)])
-        parts = function(call, [flat.bounded(i) for i in range(arity)])
-        return [part.error for part in parts if isinstance(part, Bounded)]
+def _add_sign(call: Call, p: Values) -> list[Operand]:
+    """I. Bello et al., Neural Optimizer Search with Reinforcement Learning, ICML 2017."""
+    m = _mixed(p["m"], p["grad"], p["beta"])
+    agreement = sign(p["grad"]) * sign(m)
+    return [p["var"] - p["lr"] * (p["alpha"] + p["sign_decay"] * agreement) * p["grad"], m]
 
-    return Kernel(run, bound, (arity, arity))
 
+def _power_sign(call: Call, p: Values) -> list[Operand]:
+    m = _mixed(p["m"], p["grad"], p["beta"])
+    agreement = sign(p["grad"]) * sign(m)
+    return [p["var"] - p["lr"] * exp(p["logbase"] * p["sign_decay"] * agreement) * p["grad"], m]
+
+
+def _assign_add(call: Call, p: Values) -> list[Operand]:
+    return [p["var"] - p["value"] if call.type == "AssignSub" else p["var"] + p["value"]]
+
+
+_RULES = {
+    "ApplyAdamD": rule(_adam, 3, "var m v beta1_power beta2_power lr beta1 beta2 epsilon grad"),
+    "ApplyAdamWithAmsgrad": rule(_amsgrad, 4, "var m v vhat beta1_power beta2_power lr beta1 beta2 epsilon grad"),
+    "ApplyAdaMax": rule(_ada_max, 3, "var m v beta1_power lr beta1 beta2 epsilon grad"),
+    "ApplyGradientDescent": rule(_gradient_descent, 1, "var alpha delta"),
+    "ApplyMomentum": rule(_momentum, 2, "var accum lr grad momentum"),
+    "ApplyKerasMomentum": rule(_keras_momentum, 2, "var accum lr grad momentum"),
+    "ApplyAdagrad": rule(_adagrad, 2, "var accum lr grad"),
+    "ApplyAdagradV2": rule(_adagrad, 2, "var accum lr epsilon grad"),
+    "ApplyRMSProp": rule(_rms_prop, 3, "var ms mom lr rho momentum epsilon grad"),
+    "ApplyCenteredRMSProp": rule(_centered_rms_prop, 4, "var mg ms mom lr rho momentum epsilon grad"),
+    "ApplyAdadelta": rule(_adadelta, 3, "var accum accum_update lr rho epsilon grad"),
+    "ApplyAddSign": rule(_add_sign, 2, "var m lr alpha sign_decay beta grad"),
+    "ApplyPowerSign": rule(_power_sign, 2, "var m lr logbase sign_decay beta grad"),
+    "AssignAdd": rule(_assign_add, 1, "var value"),
+    "AssignSub": rule(_assign_add, 1, "var value"),
+}
+
+_SPARSE_RULES = {
+    "SparseApplyMomentum": rule(_momentum, 2, "var accum lr grad indices momentum"),
+    "SparseApplyKerasMomentum": rule(_keras_momentum, 2, "var accum lr grad indices momentum"),
+    "SparseApplyAdagrad": rule(_adagrad, 2, "var accum lr grad indices"),
+    "SparseApplyAdagradV2": rule(_adagrad, 2, "var accum lr epsilon grad indices"),
+    "SparseApplyRMSProp": rule(_rms_prop, 3, "var ms mom lr rho momentum epsilon grad indices"),
+    "SparseApplyCenteredRMSProp": rule(_centered_rms_prop, 4, "var mg ms mom lr rho momentum epsilon grad indices"),
+    "SparseApplyAdadelta": rule(_adadelta, 3, "var accum accum_update lr rho epsilon grad indices"),
+}
 
 UPDATES: Mapping[str, Kernel] = MappingProxyType(
-    {
-        "ApplyAdamD": _update(_adam, 10, (0, 1, 2, 9)),
-        "ApplyGradientDescent": _update(_gradient_descent, 3, (0, 2)),
-        "ApplyMomentum": _update(_momentum, 5, (0, 1, 3)),
-        "ApplyAdagrad": _update(_adagrad, 4, (0, 1, 3)),
-        "ApplyAdagradV2": _update(_adagrad_v2, 5, (0, 1, 4)),
-        "AssignAdd": _update(_assign_add, 2, (0, 1)),
-        "AssignSub": _update(_assign_add, 2, (0, 1)),
-    }
+    {name: dense(found) for name, found in _RULES.items()}
+    | {name: sparse(found) for name, found in _SPARSE_RULES.items()}
 )

@@ -15,7 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from compare.bounds import Array, Bounded, Operand, Real, accumulation, sum_error
-from compare.kernels.base import Call, Kernel, KernelError, checked_axis
+from compare.kernels.base import Call, Kernel, KernelError, checked_axis, checked_indices
 from compare.kernels.functions import exp, log
 
 
@@ -201,6 +201,33 @@ def _cross_entropy_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     return [loss.error[:, 0], gradient.error]
 
 
+def _sparse_inputs(call: Call) -> tuple[Array, Array]:
+    """Logits and the class of each row."""
+    x, labels = call.array(0), call.array(1)
+    if x.ndim != 2 or labels.shape != x.shape[:1]:
+        raise KernelError(f"logits of shape {x.shape} and labels of shape {labels.shape}")
+    return x, checked_indices(labels, x.shape[1])
+
+
+def _sparse_cross_entropy(call: Call) -> list[Array]:
+    x, labels = _sparse_inputs(call)
+    rows, gradient = np.arange(labels.size), np.asarray(_softmax(x))
+    gradient[rows, labels] -= 1
+    return [-np.asarray(_log_softmax(x))[rows, labels], gradient]
+
+
+def _sparse_cross_entropy_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
+    """One element of the logarithm of softmax; its gradient is softmax, less one at the label."""
+    x, labels = _sparse_inputs(call)
+    rows, hot = np.arange(labels.size), np.zeros(x.shape)
+    hot[rows, labels] = 1.0
+    logits = call.bounded(0)
+    loss, gradient = _log_softmax(logits), _softmax(logits) - hot
+    if not isinstance(loss, Bounded) or not isinstance(gradient, Bounded):
+        raise KernelError("formula without an error bound")
+    return [loss.error[rows, labels], gradient.error]
+
+
 REDUCTIONS: Mapping[str, Kernel] = MappingProxyType(
     {
         "ReduceSum": Kernel(_reduce(np.sum), _sum_bound, (1, 2), accumulates=True),
@@ -219,5 +246,6 @@ REDUCTIONS: Mapping[str, Kernel] = MappingProxyType(
         "Softmax": _softmax_kernel(_softmax),
         "LogSoftmax": _softmax_kernel(_log_softmax),
         "SoftmaxCrossEntropyWithLogits": Kernel(_cross_entropy_run, _cross_entropy_bound, (2, 2)),
+        "SparseSoftmaxCrossEntropyWithLogits": Kernel(_sparse_cross_entropy, _sparse_cross_entropy_bound, (2, 2)),
     }
 )

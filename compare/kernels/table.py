@@ -7,13 +7,18 @@ from types import MappingProxyType
 
 from compare.kernels.base import Kernel
 from compare.kernels.convolution import CONVOLUTIONS
+from compare.kernels.cumulative import CUMULATIVE
 from compare.kernels.einsum import EINSUM
 from compare.kernels.elementwise import EXACT, FORMULAS, OTHERS
 from compare.kernels.gather_scatter import GATHERS
 from compare.kernels.matmul import PRODUCTS
 from compare.kernels.matrices import MATRICES
 from compare.kernels.optimizers import UPDATES
+from compare.kernels.order import ORDERS
+from compare.kernels.proximal import PROXIMAL
+from compare.kernels.rearrange import REARRANGED
 from compare.kernels.reductions import REDUCTIONS
+from compare.kernels.scatter import SCATTERS
 from compare.kernels.shapes import SHAPES
 from compare.kernels.sparse import SPARSE
 
@@ -31,6 +36,11 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         **UPDATES,
         **SHAPES,
         **MATRICES,
+        **ORDERS,
+        **REARRANGED,
+        **CUMULATIVE,
+        **SCATTERS,
+        **PROXIMAL,
     }
 )
 """Kernels by device type."""
@@ -38,21 +48,38 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
 ATTRIBUTE_FORMS = (
     "ArgMax",
     "BroadcastTo",
+    "Cumprod",
+    "Cumsum",
     "Pad",
     "ReduceMax",
     "ReduceMean",
     "ReduceMin",
     "ReduceProd",
     "ReduceSum",
+    "ReverseV2",
     "Slice",
     "SplitV",
     "Squeeze",
     "StridedSlice",
     "Tile",
+    "TopKV2",
     "Transpose",
     "UnsortedSegmentSum",
 )
 """Types that devices also have in a form with a ``D`` at the end, which carries constant inputs as attributes."""
+
+OPTIMIZERS = (
+    *("ApplyAdagrad", "ApplyAdagradV2", "ApplyGradientDescent", "ApplyMomentum", "ApplyKerasMomentum", "ApplyRMSProp"),
+    *("ApplyCenteredRMSProp", "ApplyAdadelta", "ApplyAdaMax", "ApplyAdamWithAmsgrad", "ApplyAddSign", "ApplyPowerSign"),
+    *("ApplyAdagradDA", "ApplyFtrl", "ApplyFtrlV2", "ApplyProximalAdagrad", "ApplyProximalGradientDescent"),
+    *("SparseApplyAdagrad", "SparseApplyAdagradV2", "SparseApplyMomentum", "SparseApplyKerasMomentum"),
+    *("SparseApplyRMSProp", "SparseApplyCenteredRMSProp", "SparseApplyAdadelta", "SparseApplyAdagradDA"),
+    *("SparseApplyFtrl", "SparseApplyFtrlV2", "SparseApplyProximalAdagrad", "SparseApplyProximalGradientDescent"),
+)
+"""Updates that TensorFlow also has over resources, and devices in a form with a ``D`` at the end."""
+
+SCATTERED = ("Add", "Sub", "Mul", "Div", "Max", "Min", "Update")
+"""What may happen to an element that an index names."""
 
 ALIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -84,20 +111,23 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "Prod": "ReduceProd",
         "Sum": "ReduceSum",
         "ResourceApplyAdam": "ApplyAdamD",
-        "ResourceApplyAdagrad": "ApplyAdagrad",
-        "ResourceApplyAdagradV2": "ApplyAdagradV2",
-        "ResourceApplyGradientDescent": "ApplyGradientDescent",
-        "ResourceApplyMomentum": "ApplyMomentum",
         "ResourceGather": "GatherV2",
-        "ResourceScatterAdd": "ScatterAdd",
-        "ResourceScatterSub": "ScatterSub",
-        "ResourceScatterUpdate": "ScatterUpdate",
         "SoftmaxV2": "Softmax",
         "LogSoftmaxV2": "LogSoftmax",
         "Unstack": "Unpack",
+        "AccumulateNV2": "AddN",
+        "InTopK": "InTopKV2",
+        "InTopKD": "InTopKV2",
+        "ScatterNdNonAliasingAdd": "ScatterNdAdd",
+        "ScatterNonAliasingAdd": "ScatterNdAdd",
+        "TopK": "TopKV2",
     }
     | {name + "D": name for name in ATTRIBUTE_FORMS}
-    | {"ApplyAdagradD": "ApplyAdagrad", "ApplyMomentumD": "ApplyMomentum"}
+    | {name + "D": name for name in OPTIMIZERS}
+    | {"Resource" + name: name for name in OPTIMIZERS}
+    | {"ResourceScatter" + name: "Scatter" + name for name in SCATTERED}
+    | {"ResourceScatterNd" + name: "ScatterNd" + name for name in SCATTERED}
+    | {"TensorScatter" + name: "ScatterNd" + name for name in SCATTERED}
 )
 """Other names of the same computation."""
 
