@@ -32,8 +32,8 @@ from .lines import Line, contiguous, joined, line_of
 from .manifest import ManifestFile, free_bytes
 from .pack import Group, Place, beyond, lay_out, memory_of, pack_name, tensor_of, write_group
 from .plan import How, Taken
-from .summaries import MODES, summarise_all
-from .talk import SayOnce
+from .summaries import MODES, summarise, summarise_all
+from .talk import SayOnce, fault_text
 from .worker import BoundedWorker
 
 if TYPE_CHECKING:
@@ -132,6 +132,7 @@ class RunRecord:
         self._packs: Dict[int, int] = {}
         self._lost: Set[int] = set()
         self._summaries: Dict[int, Dict[str, Any]] = {}
+        self._faults: Dict[int, str] = {}
         self._left = 0
         self._opened = threading.Event()
         self._lock = threading.Lock()
@@ -224,14 +225,24 @@ class RunRecord:
 
     def _summarise(self, number: int, group: Group, reason: str) -> None:
         self._opened.wait()
-        dtypes = [self._lines[index].dtype for index in group.indexes]
-        try:
-            if self._folder is not None:
+        if self._folder is not None:
+            dtypes = [self._lines[index].dtype for index in group.indexes]
+            try:
                 found = summarise_all(group.arrays, dtypes, self._keep)
+            except Exception:  # most often one tensor's fault; taken alone it says so and the others have theirs
+                self._summarise_apart(group, dtypes)
+            else:
                 self._summaries.update(zip(group.indexes, found))  # noqa: B905 - Python 3.7
-        except Exception as error:
-            self._failed(error)
         self._one_done(group, reason)
+
+    def _summarise_apart(self, group: Group, dtypes: Sequence[str]) -> None:
+        """Takes the tensors of a group one by one; one that cannot be taken has a note why."""
+        for index, array, dtype in zip(group.indexes, group.arrays, dtypes):  # noqa: B905 - Python 3.7
+            try:
+                self._summaries[index] = summarise(array, dtype, self._keep)
+            except Exception as error:
+                self._faults[index] = "no summary: {}".format(fault_text(error))
+                self._failed(error)
 
     def _one_done(self, group: Group, reason: str) -> None:
         group.arrays.clear()
@@ -283,7 +294,7 @@ class RunRecord:
             if place.index in self._summaries:
                 entry["summary"] = self._summaries[place.index]
             else:
-                entry["note"] = missing
+                entry["note"] = joined(line.note, self._faults.get(place.index, missing))
         elif (place.group if self._keep == "pack" else index) in self._lost:
             entry["note"] = missing
         elif self._keep == "npy":

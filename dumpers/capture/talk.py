@@ -41,7 +41,12 @@ class SayOnce:
             start: What could not be done, and where.
             error: Why.
         """
-        text = "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300]).rstrip(": ")
+        text = fault_text(error)
         end = "training goes on. This is a fault of precision_tool: please report it."
         self("fault", "{}: {}; {}".format(start, text, end))
         return text
+
+
+def fault_text(error: BaseException) -> str:
+    """What broke, in one line."""
+    return "{}: {}".format(type(error).__name__, " ".join(str(error).split())[:300]).rstrip(": ")

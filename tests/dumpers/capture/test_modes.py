@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dumpers.capture.record import KEEPS
+from dumpers.capture.plan import How, Taken
+from dumpers.capture.record import KEEPS, GraphFile, Item, RunRecord
 from dumpers.capture.session import flush, record_session
 from dumpers.capture.steps import parse_steps
 from dumpers.capture.summaries import MODES, summarise
+from dumpers.capture.talk import SayOnce
+from dumpers.capture.worker import BoundedWorker
 from dumpers.errors import UsageError
 from dumpers.settings import read_settings
 
@@ -62,6 +65,29 @@ def test_a_summary_is_that_of_the_values(tmp_path, click_model, config, manifest
             assert entry["summary"] == summarise(found[name], entry["dtype"], mode), name
         else:
             assert "summary" not in entry
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_tensor_that_cannot_be_summarised_takes_no_other_with_it(tmp_path, manifests, capsys, mode):
+    arrays = [np.arange(4, dtype=np.float32), np.array(["2020-02-02"], "M8[D]"), np.ones([3, 3], np.int32)]
+    items = [
+        Item(Taken(f"t{n}:0", f"t{n}", 0, "Add", "float32", a.shape, n, How.FETCH), n, a, str(a.dtype), "odd")
+        for n, a in enumerate(arrays)
+    ]
+    header = {"format": 2, "run": 1, "step": 0, "start_us": 5, "graph": None, "fetches": [], "selection": {}}
+    worker = BoundedWorker()
+    RunRecord(tmp_path, header, SayOnce(), mode).submit(worker, GraphFile(b""), items)
+    worker.flush()
+    (record,) = manifests(tmp_path)
+    good, bad, other = record["tensors"]
+    assert good["summary"] == summarise(arrays[0], "float32", mode)
+    assert other["summary"] == summarise(arrays[2], "int32", mode)
+    assert good["note"] == other["note"] == "odd"
+    assert "summary" not in bad
+    assert bad["note"].startswith("odd; no summary: ValueError: no summary of datetime64")
+    assert not record["complete"]
+    assert "datetime64" in record["reason"]
+    assert capsys.readouterr().err.count("please report it") == 1
 
 
 def test_settings_name_mode_and_format():
