@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 MAX_ELEMENTS = 2**31
 """No result larger than this is built: shapes come from files, and a damaged one must not eat the memory."""
 
+MAX_SCRATCH = 2**24
+"""No more elements than this are laid out beside a result: 128 MB, and the bounds make several of them."""
+
 
 class KernelError(ValueError):
     """The inputs or attributes do not fit the op. Never leaves this package's callers: it becomes a reason."""
@@ -163,6 +166,16 @@ def checked_shape(dims: Sequence[int]) -> tuple[int, ...]:
     if total > MAX_ELEMENTS:
         raise KernelError(f"shape {list(dims)} is too large to replay")
     return tuple(dims)
+
+
+def checked_scratch(elements: int, what: str) -> None:
+    """Refuses a replay that would lay out far more than it reads.
+
+    Raises:
+        KernelError: there are more than :data:`MAX_SCRATCH` elements.
+    """
+    if elements > MAX_SCRATCH:
+        raise KernelError(f"{what} would take {elements} elements at once, too many to replay")
 
 
 def checked_axis(axis: int, rank: int) -> int:

@@ -16,14 +16,11 @@ from typing import NamedTuple
 import numpy as np
 
 from compare.bounds import Array, Real
-from compare.kernels.base import Call, Kernel, KernelError, checked_shape
+from compare.kernels.base import Call, Kernel, KernelError, checked_scratch, checked_shape
 from compare.kernels.matmul import product_error
 
 PORTION = 2**21
 """Elements of windows that are made at a time where rows do not depend on each other."""
-
-MOST = 2**26
-"""Elements of windows that are made at once where they do; beyond it an op is not replayed."""
 
 
 class _Axis(NamedTuple):
@@ -139,8 +136,12 @@ def _padded(images: Array, geometry: _Geometry) -> Array:
 
 def _windows(images: Array, geometry: _Geometry) -> Array:
     """Returns ``[groups, N * rows * columns, h * w * C / groups]``: what each result is made of."""
-    padded = _padded(images, geometry)
     h, w = geometry.height, geometry.width
+    rows_of_all, columns_of_all = (axis.size + axis.before + axis.after for axis in (h, w))
+    checked_scratch(images.shape[0] * rows_of_all * columns_of_all * images.shape[3], "the padded images")
+    each = h.results * w.results * h.window * w.window
+    checked_scratch(images.shape[0] * each * images.shape[3], "the windows over the images")
+    padded = _padded(images, geometry)
     rows = np.arange(h.results)[:, None] * h.stride + np.arange(h.window) * h.dilation
     columns = np.arange(w.results)[:, None] * w.stride + np.arange(w.window) * w.dilation
     found = padded[:, rows[:, None, :, None], columns[None, :, None, :], :]
@@ -216,6 +217,7 @@ def _for_images(call: Call, product: _Product, *, depthwise: bool) -> list[Array
     h, w, groups = geometry
     kernel = _flat(kernel, depthwise=depthwise)
     _check_gradient(gradient, (sizes[0], h.results, w.results, kernel.shape[3]))
+    checked_scratch(sizes[0] * h.size * w.size * kernel.shape[3], "the spread gradient")
     spread = np.zeros((sizes[0], (h.results - 1) * h.stride + 1, (w.results - 1) * w.stride + 1, kernel.shape[3]))
     spread = spread.astype(gradient.dtype)
     spread[:, :: h.stride, :: w.stride] = gradient
@@ -235,8 +237,6 @@ def _for_filter(call: Call, product: _Product, *, depthwise: bool) -> list[Array
     h, w, groups = geometry
     out = sizes[2] * sizes[3] if depthwise else sizes[3]
     _check_gradient(gradient, (images.shape[0], h.results, w.results, out))
-    if images.shape[0] * h.results * w.results * h.window * w.window * images.shape[3] > MOST:
-        raise KernelError("the gradient of this filter is too large to replay")
     windows = np.swapaxes(_windows(images, geometry), -1, -2)
     by_group = np.moveaxis(gradient.reshape(-1, groups, out // groups), 1, 0)
     found = product(windows, by_group)

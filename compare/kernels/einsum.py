@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 
 from compare.bounds import Array, Real, accumulation, sum_error
-from compare.kernels.base import Call, Kernel, KernelError, checked_shape
+from compare.kernels.base import Call, Kernel, KernelError, checked_scratch, checked_shape
 from compare.kernels.matmul import product_error
 
 _EQUATION = re.compile(r"[A-Za-z.]*(,[A-Za-z.]*)?->[A-Za-z.]*\Z")
@@ -100,7 +100,10 @@ def _arranged(operand: _Operand, groups: Sequence[str], sizes: Mapping[str, int]
     moved = np.transpose(operand.value, [operand.labels.index(label) for label in there])
     shape = iter(moved.shape)
     full = [next(shape) if label in operand.labels else 1 for label in wanted]
-    stretched = np.broadcast_to(moved.reshape(full), checked_shape([sizes[label] for label in wanted]))
+    shape_of_all = checked_shape([sizes[label] for label in wanted])
+    if math.prod(shape_of_all) > operand.value.size:
+        checked_scratch(math.prod(shape_of_all), "an operand stretched over labels that it lacks")
+    stretched = np.broadcast_to(moved.reshape(full), shape_of_all)
     return stretched.reshape([math.prod(sizes[label] for label in group) for group in groups])
 
 

@@ -12,11 +12,17 @@ from types import MappingProxyType
 import numpy as np
 
 from compare.bounds import Array, Real
-from compare.kernels.base import Call, Kernel, KernelError, checked_axis, checked_indices, checked_shape, moving
+from compare.kernels.base import (
+    Call,
+    Kernel,
+    KernelError,
+    checked_axis,
+    checked_indices,
+    checked_scratch,
+    checked_shape,
+    moving,
+)
 from compare.kernels.gather_scatter import segment_error
-
-LARGEST = 2**27
-"""Products that a sparse matrix product may have to be replayed."""
 
 
 def _places(indices: Array, shape: Sequence[int]) -> Array:
@@ -187,8 +193,7 @@ def _matrix_terms(call: Call) -> tuple[Array, Array, int]:
     dense = dense.T if call.flag("adjoint_b") else dense
     if dense.ndim != 2 or dense.shape[0] != (rows, columns)[of]:
         raise KernelError(f"a sparse matrix of {rows} x {columns} and a dense one of shape {dense.shape}")
-    if len(values) * dense.shape[1] > LARGEST:
-        raise KernelError("this sparse product is too large to replay")
+    checked_scratch(len(values) * dense.shape[1], "the products of this sparse matrix")
     return values[:, None] * dense[indices[:, of]], indices[:, at].astype(np.int64), (rows, columns)[at]
 
 

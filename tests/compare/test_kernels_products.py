@@ -201,3 +201,44 @@ def test_shapes_that_fit_no_convolution_become_a_reason():
     assert replay_op(Op("c", "Conv2DBackpropInput", attrs={"padding": "VALID"}), [sizes, w, gradient]).reason
     huge = np.array([2**31 - 1, 2**31 - 1, 4, 2], np.int32)
     assert replay_op(Op("c", "Conv2DBackpropInput", attrs={"padding": "VALID"}), [huge, w, gradient]).reason
+
+
+def ones(*shape):
+    return np.ones(shape, np.float32)
+
+
+SMALL_BUT_HUGE = {
+    "stretched operands": ("Einsum", {"equation": "i,j->"}, [ones(16000), ones(16000)]),
+    "spread gradient": (
+        "Conv2DBackpropInput",
+        {"strides": [1, 8192, 8192, 1], "padding": "SAME"},
+        [np.array([1, 8192, 8192, 1], np.int32), ones(3, 3, 1, 1), ones(1, 1, 1, 1)],
+    ),
+    "padded image": (
+        "Conv2D",
+        {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 6000, 6000, 6000, 6000, 0, 0]},
+        [ones(1, 1, 1, 1), ones(3, 3, 1, 1)],
+    ),
+    "windows": ("Conv2D", {"padding": "VALID"}, [ones(1, 4000, 400, 1), ones(40, 40, 1, 1)]),
+    "sparse products": (
+        "SparseTensorDenseMatMul",
+        {},
+        [np.zeros((8000, 2), np.int64), ones(8000), np.array([2, 3]), ones(3, 8000)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", sorted(SMALL_BUT_HUGE))
+def test_a_few_bytes_of_a_damaged_dump_do_not_take_gigabytes(name):
+    """Each would lay out gigabytes; what is asked for is counted, and nothing near it may be."""
+    import tracemalloc
+
+    op_type, attrs, inputs = SMALL_BUT_HUGE[name]
+    tracemalloc.start()
+    try:
+        replay = replay_op(Op("o", op_type, attrs=attrs), inputs)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "too many to replay" in replay.reason
+    assert peak < 64e6
