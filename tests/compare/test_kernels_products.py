@@ -208,29 +208,29 @@ def ones(*shape):
 
 
 SMALL_BUT_HUGE = {
-    "stretched operands": ("Einsum", {"equation": "i,j->"}, [ones(16000), ones(16000)]),
+    "stretched operands": ("Einsum", {"equation": "i,j->"}, [ones(5000), ones(5000)]),
     "spread gradient": (
         "Conv2DBackpropInput",
-        {"strides": [1, 8192, 8192, 1], "padding": "SAME"},
-        [np.array([1, 8192, 8192, 1], np.int32), ones(3, 3, 1, 1), ones(1, 1, 1, 1)],
+        {"strides": [1, 5000, 5000, 1], "padding": "SAME"},
+        [np.array([1, 5000, 5000, 1], np.int32), ones(3, 3, 1, 1), ones(1, 1, 1, 1)],
     ),
     "padded image": (
         "Conv2D",
-        {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 6000, 6000, 6000, 6000, 0, 0]},
+        {"padding": "EXPLICIT", "explicit_paddings": [0, 0, 2500, 2500, 2500, 2500, 0, 0]},
         [ones(1, 1, 1, 1), ones(3, 3, 1, 1)],
     ),
-    "windows": ("Conv2D", {"padding": "VALID"}, [ones(1, 4000, 400, 1), ones(40, 40, 1, 1)]),
+    "windows": ("Conv2D", {"padding": "VALID"}, [ones(1, 1000, 400, 1), ones(8, 8, 1, 1)]),
     "sparse products": (
         "SparseTensorDenseMatMul",
         {},
-        [np.zeros((8000, 2), np.int64), ones(8000), np.array([2, 3]), ones(3, 8000)],
+        [np.zeros((5000, 2), np.int64), ones(5000), np.array([2, 3]), ones(3, 5000)],
     ),
 }
 
 
 @pytest.mark.parametrize("name", sorted(SMALL_BUT_HUGE))
-def test_a_few_bytes_of_a_damaged_dump_do_not_take_gigabytes(name):
-    """Each would lay out gigabytes; what is asked for is counted, and nothing near it may be."""
+def test_little_input_does_not_take_much_memory(name):
+    """Each would lay out 25 million elements and more; what is asked for is counted."""
     import tracemalloc
 
     op_type, attrs, inputs = SMALL_BUT_HUGE[name]

@@ -98,6 +98,13 @@ def test_product_with_a_dense_matrix(random, adjoint_a, adjoint_b):
           dtypes=TWO)  # fmt: skip
 
 
+def test_product_with_one_entry_a_row(random):
+    """Nothing is added there, but each product is rounded."""
+    at = np.stack([np.arange(40), random.integers(0, 50, 40)], 1)
+    check("SparseTensorDenseMatMul", {"a_indices": at, "a_values": random.normal(size=40), "a_shape": i64(40, 50),
+                                      "b": random.normal(size=(50, 6))}, dtypes=TWO)  # fmt: skip
+
+
 @pytest.mark.parametrize("how", ["Sum", "Mean", "SqrtN"])
 @pytest.mark.parametrize("width", [1, 16])
 def test_sums_over_looked_up_rows(random, how, width):
