@@ -229,8 +229,10 @@ class RunRecord:
             dtypes = [self._lines[index].dtype for index in group.indexes]
             try:
                 found = summarise_all(group.arrays, dtypes, self._keep)
-            except Exception:  # most often one tensor's fault; taken alone it says so and the others have theirs
+            except Exception as error:  # most often one tensor's fault; taken alone it says so, the others have theirs
                 self._summarise_apart(group, dtypes)
+                start = "step {}: summaries were taken one by one, not together".format(self._header["step"])
+                self._say_once.fault(start, error)  # not again where a tensor's own fault was said
             else:
                 self._summaries.update(zip(group.indexes, found))  # noqa: B905 - Python 3.7
         self._one_done(group, reason)

@@ -1,7 +1,7 @@
 """Tensors of loops, which have a value each turn: which turns are kept, and where they stand in the order of time.
 
-TensorFlow's debugger writes a file for every turn. A thread deletes the surplus while the loop goes on, so that a loop
-of any length takes the room of the turns that are kept: the first ones and the last.
+TensorFlow's debugger writes a file for every turn. A thread deletes the surplus while the loop goes on: all but the
+first ones and the last. On a busy machine it falls behind; where room gets short, all turns are given up.
 """
 
 from __future__ import annotations

@@ -261,21 +261,28 @@ def test_a_fault_of_ours(tmp_path, click_model, config, manifests, monkeypatch, 
     session.close()
     assert losses == expected
     (line,) = lines(capsys)
-    assert "step 1 could not be recorded" in line
+    together = name == "summarise_all"  # each tensor is taken alone then, so nothing is lost; but it is said
+    assert ("step 1: summaries were taken one by one" if together else "step 1 could not be recorded") in line
     assert "training goes on" in line
     assert type(error).__name__ in line
     records = {record["step"]: record for record in manifests(tmp_path)}
     assert records[0]["complete"]
     assert records[2]["complete"]
-    if name in ("summarise_all", "write_group", "write_npy"):
+    if together:
+        assert records[1]["complete"]
+        assert [summarised(records[n]) for n in (0, 2)] == [summarised(records[1])] * 2
+    elif name in ("write_group", "write_npy"):
         assert not records[1]["complete"]
         assert type(error).__name__ in records[1]["reason"]
     else:
         assert 1 not in records or not records[1]["complete"]
-    if name == "summarise_all":  # the tensors of other groups are there
-        lost = [entry for entry in records[1]["tensors"] if "not written" in entry["note"]]
-        assert 1 <= len(lost) < 20
-        assert sum("summary" in entry for entry in records[1]["tensors"]) > 20
+
+
+def summarised(record):
+    """Names of the tensors that have a summary; there are some."""
+    found = ["{op}:{output}".format(**entry) for entry in record["tensors"] if "summary" in entry]
+    assert len(found) > 20
+    return found
 
 
 BEFORE = [
