@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     from dumpers.graph import Op
 
 
+FLUSHED = ("float32", "float64", "bfloat16")
+"""Formats whose subnormal numbers processors and devices may take for zero; those of float16 are in daily use."""
+
+
 @dataclass(frozen=True)
 class Replay:
     """One op, computed again. The three tuples have one array per output.
@@ -27,6 +31,7 @@ class Replay:
         bound: Greatest error that an honest implementation may have, per element; infinite where the element cannot
             be judged.
         flushed: ``exact`` with subnormal inputs taken as zero, empty if there are none: as right as ``exact``.
+        flushed_bound: The bounds that go with ``flushed``.
         reason: Why the op was not replayed, empty if it was; begins with ``not replayable:``.
     """
 
@@ -34,6 +39,7 @@ class Replay:
     exact: tuple[Array, ...] = ()
     bound: tuple[Real, ...] = ()
     flushed: tuple[Array, ...] = ()
+    flushed_bound: tuple[Real, ...] = ()
     reason: str = ""
 
     @property
@@ -111,15 +117,29 @@ class _Evaluation:
         """Evaluates in all precisions."""
         if self._kernel.moves:
             return self._moved()
+        own, exact, bound = self._judged()
+        if not any(x is not None and _subnormal(x).any() for x in self._call.inputs):
+            return Replay(own, exact, bound)
+        self._call = self._call.with_inputs([None if x is None else _without_subnormals(x) for x in self._call.inputs])
+        _, flushed, flushed_bound = self._judged()
+        return Replay(own, exact, bound, flushed, flushed_bound)
+
+    def _judged(self) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Real, ...]]:
+        """Results in the own precision, in float64, and the bound."""
         own = [self._rounded(part, slot) for slot, part in enumerate(self._run(_narrow))]
         if self._kernel.bound is None or not any(_is_float(part) for part in own):
-            bound = [np.zeros(part.shape) for part in own]
-            if self._kernel.nan_free:
-                bound = [np.where(self._nan_operands(part), np.inf, 0.0) for part in own]
-            return Replay(tuple(own), tuple(own), tuple(self._flush_room(own, bound)), self._flushed(own=True))
-        exact = self._run(_double)
-        bound = self._bound(exact, own)
-        return Replay(tuple(own), tuple(exact), tuple(self._flush_room(exact, bound)), self._flushed(own=False))
+            exact, bound = own, [np.zeros(part.shape) for part in own]
+        else:
+            exact = self._run(_double)
+            bound = self._bound(exact, own)
+        if self._kernel.nan_free:
+            bound = [
+                np.where(self._nan_operands(part), np.inf, limit) for part, limit in zip(exact, bound, strict=True)
+            ]
+        if self._kernel.unsure is not None:
+            unsure = self._kernel.unsure(self._call)
+            bound = [np.where(unsure, np.inf, limit) for limit in bound]
+        return tuple(own), tuple(exact), tuple(self._flush_room(exact, bound))
 
     def _moved(self) -> Replay:
         own = [np.asarray(part) for part in self._kernel.run(self._call)]
@@ -164,23 +184,17 @@ class _Evaluation:
         return result
 
     def _flush_room(self, exact: Sequence[Array], bound: Sequence[Real]) -> list[Real]:
-        """A float32 or float64 result that is subnormal may be flushed to zero."""
+        """A result that is subnormal may be flushed to zero, except in float16."""
         result = []
         for slot, (value, limit) in enumerate(zip(exact, bound, strict=True)):
             form = self._form(slot)
-            if form.name in ("float32", "float64") and _is_float(value):
+            if form.name in FLUSHED and _is_float(value):
                 size = np.abs(value)
                 tiny = (size > 0) & (size < form.normal)
                 result.append(np.where(tiny, np.maximum(limit, form.normal), limit))
             else:
                 result.append(limit)
         return result
-
-    def _flushed(self, *, own: bool) -> tuple[Array, ...]:
-        if not any(x is not None and x.dtype == np.float32 and _subnormal(x).any() for x in self._call.inputs):
-            return ()
-        convert = _narrow if own else _double
-        return tuple(self._run(lambda x: convert(np.where(_subnormal(x), np.zeros_like(x), x))))
 
     def _nan_operands(self, part: Array) -> Array:
         found: Array = np.isnan(np.asarray(part, dtype=np.float64))
@@ -239,8 +253,12 @@ def _double(x: Array) -> Array:
 
 
 def _subnormal(x: Array) -> Array:
-    if x.dtype != np.float32:
+    if x.dtype.name not in FLUSHED:
         return np.zeros(x.shape, dtype=bool)
-    size = np.abs(x)
-    found: Array = (size > 0) & (size < np.float32(FORMATS["float32"].normal))
+    size = np.abs(_narrow(x))
+    found: Array = (size > 0) & (size < FORMATS[x.dtype.name].normal)
     return found
+
+
+def _without_subnormals(x: Array) -> Array:
+    return np.where(_subnormal(x), np.zeros_like(x), x)

@@ -53,7 +53,7 @@ def unjudged(slot: int, got: Array | None, reason: str) -> LocalError:
     return LocalError(slot, max_error=None, ratio=None, count=0 if got is None else got.size, reason=reason)
 
 
-def judge(slot: int, got: Array, exact: Array, bound: Real, flushed: Array | None = None) -> LocalError:
+def judge(slot: int, got: Array, exact: Array, bound: Real, flushed: tuple[Array, Real] | None = None) -> LocalError:
     """Compares one output.
 
     Args:
@@ -61,21 +61,29 @@ def judge(slot: int, got: Array, exact: Array, bound: Real, flushed: Array | Non
         got: As dumped.
         exact: Right values.
         bound: Allowed error per element.
-        flushed: Right values with subnormal inputs taken as zero, which are as good.
+        flushed: Right values with subnormal inputs taken as zero, and their bound, which are as good.
     """
     if got.shape != exact.shape:
         return unjudged(slot, got, f"shape {got.shape} instead of {exact.shape}")
     if got.dtype.kind in "cOSU":
         return unjudged(slot, got, f"values of dtype {got.dtype.name} are not judged")
     with np.errstate(all="ignore"):
-        error, wrong = _errors(got, exact, bound)
+        error, wrong, ratio = _judged(got, exact, bound)
         if flushed is not None:
-            other, other_wrong = _errors(got, flushed, bound)
-            better = (wrong & ~other_wrong) | (other < error)
-            error, wrong = np.where(better, other, error), np.where(better, other_wrong, wrong)
-        ratio = np.where(error > 0, error / bound, 0.0)
-        ratio = np.where(wrong & ~np.isinf(bound), np.inf, np.where(np.isnan(ratio), 0.0, ratio))
+            # Each element by whichever of both explains it better.
+            found = _judged(got, *flushed)
+            better = found[2] < ratio
+            error, wrong, ratio = (
+                np.where(better, new, old) for new, old in zip(found, (error, wrong, ratio), strict=True)
+            )
     return _summary(slot, got, exact, np.asarray(bound), (error, wrong, ratio))
+
+
+def _judged(got: Array, exact: Array, bound: Real) -> tuple[Real, Array, Real]:
+    """Error, whether it is wrong beyond any bound, and the ratio, for each element."""
+    error, wrong = _errors(got, exact, bound)
+    ratio = np.where(error > 0, error / bound, 0.0)
+    return error, wrong, np.where(wrong & ~np.isinf(bound), np.inf, np.where(np.isnan(ratio), 0.0, ratio))
 
 
 def _summary(slot: int, got: Array, exact: Array, bound: Real, found: tuple[Real, Array, Real]) -> LocalError:

@@ -119,7 +119,7 @@ def _judged(replay: Replay, outputs: Sequence[Array | None]) -> list[LocalError]
         elif slot >= len(replay.exact):
             result.append(unjudged(slot, got, "not replayable: the kernel has no such output"))
         else:
-            flushed = replay.flushed[slot] if replay.flushed else None
+            flushed = (replay.flushed[slot], replay.flushed_bound[slot]) if replay.flushed else None
             result.append(judge(slot, got, replay.exact[slot], replay.bound[slot], flushed))
     return result
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,22 @@ class Call:
         value = self.attrs.get(name)
         return default if value is None or not isinstance(value, (int, float)) else int(value)
 
+    def number(self, name: str, default: float) -> float:
+        """Returns a number attribute in single precision, which is what graph files hold.
+
+        Raises:
+            KernelError: it is no number, or not finite.
+        """
+        value = self.attrs.get(name, default)
+        if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not math.isfinite(value):
+            raise KernelError(f"attribute {name} is {value!r}, wanted a number")
+        return float(np.float32(value))
+
+    def text(self, name: str, default: str) -> str:
+        """Returns a text attribute."""
+        value = self.attrs.get(name, default)
+        return value.decode("ascii", "replace") if isinstance(value, bytes) else str(value)
+
     def integers(self, index: int, *names: str) -> list[int]:
         """Returns a small integer tensor: input ``index``, or the attribute that device types carry in its place."""
         if index < len(self.inputs) and self.inputs[index] is not None:
@@ -116,6 +133,7 @@ class Kernel:
         inputs: Least and greatest number of inputs, -1 for any.
         moves: It only moves or converts data, so that not even subnormal numbers may change.
         nan_free: With a NaN among its operands implementations differ (max, relu): such elements are not judged.
+        unsure: Where implementations differ for another reason, as a mask that broadcasts to the outputs: not judged.
         accumulates: Its inner arithmetic is wider than a 16-bit output, which is rounded once at the end.
         formula: The element-wise function on arrays and Bounded operands alike, where the kernel is one.
     """
@@ -125,6 +143,7 @@ class Kernel:
     inputs: tuple[int, int] = (1, 1)
     moves: bool = False
     nan_free: bool = False
+    unsure: Callable[[Call], Array] | None = None
     accumulates: bool = False
     formula: Callable[..., Operand] | None = None
 
@@ -136,20 +155,25 @@ def moving(run: Run, least: int = 1, most: int | None = None) -> Kernel:
 
 def formula(function: Callable[..., Operand], arity: int) -> Kernel:
     """Kernel of an element-wise formula; its bound is the running error of the same formula on Bounded operands."""
+    return replace(attributed(lambda call, *operands: function(*operands), arity), formula=function)
+
+
+def attributed(function: Callable[..., Operand], arity: int, *, nan_free: bool = False) -> Kernel:
+    """The same for a formula that reads attributes: it gets the call before the operands."""
 
     def run(call: Call) -> list[Array]:
         arrays = [call.array(index) for index in range(arity)]
         # NumPy 1.x computes 0-d arrays with Python numbers in float64; one axis keeps the arrays' own dtype.
-        result = np.asarray(function(*(np.atleast_1d(part) for part in arrays)))
+        result = np.asarray(function(call, *(np.atleast_1d(part) for part in arrays)))
         return [result.reshape(np.broadcast_shapes(*(part.shape for part in arrays)))]
 
     def bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-        result = function(*(call.bounded(index) for index in range(arity)))
+        result = function(call, *(call.bounded(index) for index in range(arity)))
         if not isinstance(result, Bounded):
             raise KernelError("formula without an error bound")
         return [np.broadcast_to(result.error, np.shape(exact[0]))]
 
-    return Kernel(run, bound, (arity, arity), formula=function)
+    return Kernel(run, bound, (arity, arity), nan_free=nan_free)
 
 
 def checked_shape(dims: Sequence[int]) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ analysis, Higham 2002, section 3.3). Comparisons, relu, max, sign, logic and eve
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 import numpy as np
@@ -110,6 +111,20 @@ def _softplus_grad(dy: Operand, x: Operand) -> Operand:
     return dy * logistic(x)
 
 
+def _infinite_times_nothing(call: Call) -> Array:
+    """Where an infinite gradient meets a slope of zero: kept out, or multiplied by zero, which makes a NaN."""
+    dy, x = call.array(0), call.array(1)
+    found: Array = np.isinf(dy) & ~(x > 0)
+    return found if call.type == "ReluGrad" else found | (np.isinf(dy) & (x >= 6))
+
+
+def _infinite_by_infinite(call: Call) -> Array:
+    """An infinite gradient times ``1 / (1 + e^-x)`` is a NaN where it is divided by an overflowing power."""
+    dy, x = call.array(0), call.array(1)
+    found: Array = np.isinf(dy) & (x < 0)
+    return found
+
+
 def _fused_mul_add(x: Operand, y: Operand, z: Operand) -> Operand:
     return x * y + z
 
@@ -138,7 +153,7 @@ FORMULAS: Mapping[str, Kernel] = MappingProxyType(
         "Tanh": formula(tanh, 1),
         "TanhGrad": formula(_tanh_grad, 2),
         "Softplus": formula(softplus, 1),
-        "SoftplusGrad": formula(_softplus_grad, 2),
+        "SoftplusGrad": replace(formula(_softplus_grad, 2), unsure=_infinite_by_infinite),
         "SquaredDifference": formula(_squared_difference, 2),
         "FusedMulAdd": formula(_fused_mul_add, 3),
     }
@@ -235,8 +250,8 @@ EXACT: Mapping[str, Kernel] = MappingProxyType(
         "Rint": _unary(np.rint),
         "Relu": _unary(_relu, nan_free=True),
         "Relu6": _unary(_relu6, nan_free=True),
-        "ReluGrad": _binary(_relu_grad, nan_free=True),
-        "Relu6Grad": _binary(_relu6_grad, nan_free=True),
+        "ReluGrad": replace(_binary(_relu_grad, nan_free=True), unsure=_infinite_times_nothing),
+        "Relu6Grad": replace(_binary(_relu6_grad, nan_free=True), unsure=_infinite_times_nothing),
         "Maximum": _binary(np.maximum, nan_free=True),
         "Minimum": _binary(np.minimum, nan_free=True),
         "Greater": _binary(np.greater),

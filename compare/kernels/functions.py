@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
+
 import numpy as np
 
 from compare.bounds import FORMATS, Array, Bounded, Operand, Real
+
+BLOCK = 2**16
+"""Elements that are Python numbers at a time."""
 
 
 def exp(x: Operand) -> Operand:
@@ -83,6 +89,41 @@ def softplus(x: Operand) -> Operand:
         return x.function(value, np.ones_like(value), 8.0)
     array = np.asarray(x)
     return np.asarray(np.logaddexp(np.zeros((), array.dtype), array))
+
+
+def erf(x: Operand) -> Operand:
+    """Error function; slope at most ``2 / sqrt(pi)``."""
+    if isinstance(x, Bounded):
+        value = each(math.erf, x.value)
+        return x.function(value, np.full_like(value, 2.0 / math.sqrt(math.pi)))
+    array = np.asarray(x)
+    return each(math.erf, array).astype(array.dtype)
+
+
+def constant(like: Operand, value: float) -> Operand:
+    """A constant in the arithmetic of ``like``, rounded to its format."""
+    if isinstance(like, Bounded):
+        return Bounded(np.asarray(value), np.asarray(like.u * abs(value)), like.u, like.ulps)
+    return np.asarray(value, np.asarray(like).dtype)
+
+
+def each(function: Callable[[float], float], x: Array) -> Real:
+    """A function of the C library on every element: float64, NaN outside its domain."""
+    flat = np.asarray(x, dtype=np.float64).reshape(-1)
+    result = np.empty_like(flat)
+    for start in range(0, flat.size, BLOCK):
+        numbers = flat[start : start + BLOCK].tolist()
+        result[start : start + len(numbers)] = [_called(function, number) for number in numbers]
+    return result.reshape(np.shape(x))
+
+
+def _called(function: Callable[[float], float], number: float) -> float:
+    try:
+        return function(number)
+    except ValueError:
+        return math.nan
+    except OverflowError:
+        return math.inf
 
 
 def _logistic(x: Array) -> Array:

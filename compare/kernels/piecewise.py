@@ -33,6 +33,14 @@ def larger(x: Operand, y: Operand) -> Operand:
     return np.asarray(np.maximum(np.asarray(x), np.asarray(y)))
 
 
+def clipped(x: Operand, low: float, high: float) -> Operand:
+    """``min(max(x, low), high)``, exact."""
+    if isinstance(x, Bounded):
+        return Bounded(np.clip(x.value, low, high), x.error, x.u, x.ulps)
+    array = np.asarray(x)
+    return np.asarray(np.minimum(np.maximum(array, np.asarray(low, array.dtype)), np.asarray(high, array.dtype)))
+
+
 def chosen(condition: Array, x: Operand, y: Operand) -> Operand:
     """``x`` where the condition holds, else ``y``; the condition itself must be beyond doubt."""
     if isinstance(x, Bounded) or isinstance(y, Bounded):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from compare.kernels.activations import ACTIVATIONS
 from compare.kernels.base import Kernel
 from compare.kernels.convolution import CONVOLUTIONS
 from compare.kernels.cumulative import CUMULATIVE
@@ -27,6 +28,7 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         **FORMULAS,
         **EXACT,
         **OTHERS,
+        **ACTIVATIONS,
         **REDUCTIONS,
         **PRODUCTS,
         **EINSUM,
