@@ -101,6 +101,10 @@ def advice(check: OpCheck, found: Blame) -> tuple[str, ...]:
         return (
             f"Look at the row addresses of these keys of {found.table} on the device (lookup, tier swap, eviction).",
         )
+    if found.kind is Kind.OPTIMIZER:
+        return (
+            f"Compare the optimizer's settings and slots of both sides; `replay {check.op.name}` shows the update.",
+        )
     return (
         f"`replay {check.op.name}` shows the op alone; run it on the CPU or with op_select_implmode=high_precision.",
     )

@@ -128,7 +128,7 @@ def _assign_add(call: Call, p: Values) -> list[Operand]:
     return [p["var"] - p["value"] if call.type == "AssignSub" else p["var"] + p["value"]]
 
 
-_RULES = {
+DENSE_RULES = {
     "ApplyAdamD": rule(_adam, 3, "var m v beta1_power beta2_power lr beta1 beta2 epsilon grad"),
     "ApplyAdamWithAmsgrad": rule(_amsgrad, 4, "var m v vhat beta1_power beta2_power lr beta1 beta2 epsilon grad"),
     "ApplyAdaMax": rule(_ada_max, 3, "var m v beta1_power lr beta1 beta2 epsilon grad"),
@@ -146,7 +146,7 @@ _RULES = {
     "AssignSub": rule(_assign_add, 1, "var value"),
 }
 
-_SPARSE_RULES = {
+SPARSE_RULES = {
     "SparseApplyMomentum": rule(_momentum, 2, "var accum lr grad indices momentum"),
     "SparseApplyKerasMomentum": rule(_keras_momentum, 2, "var accum lr grad indices momentum"),
     "SparseApplyAdagrad": rule(_adagrad, 2, "var accum lr grad indices"),
@@ -157,6 +157,6 @@ _SPARSE_RULES = {
 }
 
 UPDATES: Mapping[str, Kernel] = MappingProxyType(
-    {name: dense(found) for name, found in _RULES.items()}
-    | {name: sparse(found) for name, found in _SPARSE_RULES.items()}
+    {name: dense(found) for name, found in DENSE_RULES.items()}
+    | {name: sparse(found) for name, found in SPARSE_RULES.items()}
 )

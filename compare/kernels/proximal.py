@@ -75,17 +75,23 @@ _FTRL = "lr l1 l2 lr_power"
 _FTRL_V2 = "lr l1 l2 l2_shrinkage lr_power"
 _DUAL = "var gradient_accumulator gradient_squared_accumulator grad"
 
+DENSE_RULES = {
+    "ApplyFtrl": rule(_ftrl, 3, f"var accum linear grad {_FTRL}"),
+    "ApplyFtrlV2": rule(_ftrl, 3, f"var accum linear grad {_FTRL_V2}"),
+    "ApplyProximalAdagrad": rule(_proximal_adagrad, 2, "var accum lr l1 l2 grad"),
+    "ApplyProximalGradientDescent": rule(_proximal_descent, 1, "var alpha l1 l2 delta"),
+    "ApplyAdagradDA": rule(_dual_averaging, 3, f"{_DUAL} lr l1 l2 global_step"),
+}
+
+SPARSE_RULES = {
+    "SparseApplyFtrl": rule(_ftrl, 3, f"var accum linear grad indices {_FTRL}"),
+    "SparseApplyFtrlV2": rule(_ftrl, 3, f"var accum linear grad indices {_FTRL_V2}"),
+    "SparseApplyProximalAdagrad": rule(_proximal_adagrad, 2, "var accum lr l1 l2 grad indices"),
+    "SparseApplyProximalGradientDescent": rule(_proximal_descent, 1, "var alpha l1 l2 grad indices"),
+    "SparseApplyAdagradDA": rule(_dual_averaging, 3, f"{_DUAL} indices lr l1 l2 global_step"),
+}
+
 PROXIMAL: Mapping[str, Kernel] = MappingProxyType(
-    {
-        "ApplyFtrl": dense(rule(_ftrl, 3, f"var accum linear grad {_FTRL}")),
-        "ApplyFtrlV2": dense(rule(_ftrl, 3, f"var accum linear grad {_FTRL_V2}")),
-        "ApplyProximalAdagrad": dense(rule(_proximal_adagrad, 2, "var accum lr l1 l2 grad")),
-        "ApplyProximalGradientDescent": dense(rule(_proximal_descent, 1, "var alpha l1 l2 delta")),
-        "ApplyAdagradDA": dense(rule(_dual_averaging, 3, f"{_DUAL} lr l1 l2 global_step")),
-        "SparseApplyFtrl": sparse(rule(_ftrl, 3, f"var accum linear grad indices {_FTRL}")),
-        "SparseApplyFtrlV2": sparse(rule(_ftrl, 3, f"var accum linear grad indices {_FTRL_V2}")),
-        "SparseApplyProximalAdagrad": sparse(rule(_proximal_adagrad, 2, "var accum lr l1 l2 grad indices")),
-        "SparseApplyProximalGradientDescent": sparse(rule(_proximal_descent, 1, "var alpha l1 l2 grad indices")),
-        "SparseApplyAdagradDA": sparse(rule(_dual_averaging, 3, f"{_DUAL} indices lr l1 l2 global_step")),
-    }
+    {name: dense(found) for name, found in DENSE_RULES.items()}
+    | {name: sparse(found) for name, found in SPARSE_RULES.items()}
 )

@@ -9,11 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compare.bounds import Array, Bounded, Operand, Real
 from compare.kernels.base import Call, Kernel, KernelError, checked_indices
+
+if TYPE_CHECKING:
+    from dumpers.graph import AttrValue
 
 Values = Mapping[str, Operand]
 
@@ -103,11 +107,36 @@ def occurrences(rows: Array) -> Iterator[Array]:
     yield from np.split(order[by_rank], np.flatnonzero(np.diff(rank[by_rank])) + 1)
 
 
+def named_inputs(found: Rule, count: int, attrs: Mapping[str, AttrValue]) -> tuple[str, ...]:
+    """Names of an op's ``count`` inputs; device types whose name ends in D carry some scalars as attributes."""
+    if count >= len(found.names):
+        return found.names
+    return tuple(name for name in found.names if name in found.state or name not in attrs)
+
+
+def row_sample(call: Call, found: Rule) -> tuple[dict[str, Array], Array | None]:
+    """What an update reads where every element is updated once, by name.
+
+    Returns:
+        The values (arrays of one shape for state and gradient, scalars with one axis), and the rows that they belong
+        to: those named once, None for an update of the whole variable.
+
+    Raises:
+        KernelError: the inputs do not fit the rule.
+    """
+    if "indices" not in found.names:
+        given = _inputs(call, found)
+        _check_shapes(given, found, given[found.state[0]].shape)
+        return {name: np.atleast_1d(value) for name, value in given.items()}, None
+    given, rows = _row_inputs(call, found)
+    named, first, count = np.unique(rows, return_index=True, return_counts=True)
+    once = named[count == 1]
+    given[found.gradient] = given[found.gradient][first[count == 1]]
+    return {**given, **{name: given[name][once] for name in found.state}}, once
+
+
 def _inputs(call: Call, found: Rule) -> dict[str, Array]:
-    """Inputs by name; device types whose name ends in D carry some scalars as attributes."""
-    names = found.names
-    if len(call.inputs) < len(names):
-        names = tuple(name for name in names if name in found.state or name not in call.attrs)
+    names = named_inputs(found, len(call.inputs), call.attrs)
     if len(call.inputs) != len(names):
         raise KernelError(f"{len(call.inputs)} inputs, wanted {', '.join(names)}")
     given = dict(zip(names, call.arrays(), strict=True))

@@ -204,6 +204,44 @@ def test_zero_rows_of_a_table_are_a_lookup_but_of_another_gather_an_operator(ver
     assert (verdict.kind, verdict.op, verdict.table) == (Kind.OPERATOR, "restore", None)
 
 
+def older(a, size=0.05, rows=(3, 40)):
+    a = a.copy()
+    a[list(rows)] += np.random.default_rng(9).normal(scale=size, size=(len(rows), a.shape[1])).astype(a.dtype)
+    return a
+
+
+def test_older_values_of_a_few_rows_are_the_lookups(verdict_of, make):
+    network = Network(make)
+    verdict = verdict_of(touch={"lookup": older})
+    assert (verdict.kind, verdict.keys) == (Kind.TABLE_LOOKUP, (int(network.keys[3]), int(network.keys[40])))
+    assert "hold older values of their keys" in verdict.evidence[1]["text"]
+
+
+NOT_OLDER = {
+    "most rows": lambda a: older(a, rows=range(UNIQUE)),
+    "a factor": lambda a: np.where(np.arange(UNIQUE)[:, None] == 3, a * np.float32(1.1), a),
+    "a summand": lambda a: np.where(np.arange(UNIQUE)[:, None] == 3, a + np.float32(0.5), a),
+    "another sign": lambda a: np.where(np.arange(UNIQUE)[:, None] == 3, -a, a),
+    "one number": lambda a: np.where(np.arange(a.size).reshape(a.shape) == 9, a * np.float32(1.1), a),
+    "not finite": lambda a: np.where(np.arange(UNIQUE)[:, None] == 3, np.float32(np.nan), a),
+}
+
+
+@pytest.mark.parametrize("what", NOT_OLDER)
+def test_other_wrong_rows_are_no_older_values(verdict_of, what):
+    assert verdict_of(touch={"lookup": NOT_OLDER[what]}).kind is Kind.OPERATOR
+
+
+def test_a_plain_variable_is_a_table_whose_row_numbers_are_the_keys(make):
+    network, device = Network(make), Network(make, touch={"lookup": wrong_rows(3, 40)})
+    graph = device.graph()
+    plain = replace(graph.ops["lookup"], attrs={})
+    graph = replace(graph, ops={**graph.ops, "lookup": plain})
+    verdict = judge(device.run("npu"), network.run("tf"), left_graph=graph)
+    assert (verdict.kind, verdict.table) == (Kind.TABLE_LOOKUP, "table")
+    assert verdict.keys == (int(network.rows[3]), int(network.rows[40]))
+
+
 def test_a_lookup_whose_values_are_wrong_is_an_operator(verdict_of):
     def tail(a):
         a = a.copy()
