@@ -32,6 +32,7 @@ class Replay:
             be judged.
         flushed: ``exact`` with subnormal inputs taken as zero, empty if there are none: as right as ``exact``.
         flushed_bound: The bounds that go with ``flushed``.
+        rest: Why outputs beyond these are not judged.
         reason: Why the op was not replayed, empty if it was; begins with ``not replayable:``.
     """
 
@@ -40,6 +41,7 @@ class Replay:
     bound: tuple[Real, ...] = ()
     flushed: tuple[Array, ...] = ()
     flushed_bound: tuple[Real, ...] = ()
+    rest: str = ""
     reason: str = ""
 
     @property
@@ -119,10 +121,10 @@ class _Evaluation:
             return self._moved()
         own, exact, bound = self._judged()
         if not any(x is not None and _subnormal(x).any() for x in self._call.inputs):
-            return Replay(own, exact, bound)
+            return Replay(own, exact, bound, rest=self._kernel.rest)
         self._call = self._call.with_inputs([None if x is None else _without_subnormals(x) for x in self._call.inputs])
         _, flushed, flushed_bound = self._judged()
-        return Replay(own, exact, bound, flushed, flushed_bound)
+        return Replay(own, exact, bound, flushed, flushed_bound, rest=self._kernel.rest)
 
     def _judged(self) -> tuple[tuple[Array, ...], tuple[Array, ...], tuple[Real, ...]]:
         """Results in the own precision, in float64, and the bound."""
@@ -146,7 +148,7 @@ class _Evaluation:
         bound = (
             list(self._kernel.bound(self._call, own)) if self._kernel.bound else [np.zeros(part.shape) for part in own]
         )
-        return Replay(tuple(own), tuple(own), tuple(bound))
+        return Replay(tuple(own), tuple(own), tuple(bound), rest=self._kernel.rest)
 
     def _run(self, convert: Callable[[Array], Array]) -> list[Array]:
         call = self._call.with_inputs([convert(x) if x is not None else None for x in self._call.inputs])

@@ -117,7 +117,7 @@ def _judged(replay: Replay, outputs: Sequence[Array | None]) -> list[LocalError]
         elif got is None:
             result.append(unjudged(slot, got, "output missing"))
         elif slot >= len(replay.exact):
-            result.append(unjudged(slot, got, "not replayable: the kernel has no such output"))
+            result.append(unjudged(slot, got, replay.rest))
         else:
             flushed = (replay.flushed[slot], replay.flushed_bound[slot]) if replay.flushed else None
             result.append(judge(slot, got, replay.exact[slot], replay.bound[slot], flushed))

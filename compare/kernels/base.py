@@ -135,6 +135,7 @@ class Kernel:
         nan_free: With a NaN among its operands implementations differ (max, relu): such elements are not judged.
         unsure: Where implementations differ for another reason, as a mask that broadcasts to the outputs: not judged.
         accumulates: Its inner arithmetic is wider than a 16-bit output, which is rounded once at the end.
+        rest: Why further outputs than those it computes are not judged.
         formula: The element-wise function on arrays and Bounded operands alike, where the kernel is one.
     """
 
@@ -145,6 +146,7 @@ class Kernel:
     nan_free: bool = False
     unsure: Callable[[Call], Array] | None = None
     accumulates: bool = False
+    rest: str = "not replayable: the kernel has no such output"
     formula: Callable[..., Operand] | None = None
 
 

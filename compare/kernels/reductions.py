@@ -43,7 +43,7 @@ def _mean(x: Array, axis: tuple[int, ...], keepdims: bool) -> Array:
     return np.asarray(mean if keepdims else np.squeeze(mean, axis))
 
 
-def _lines(x: Array, axes: tuple[int, ...]) -> Real:
+def lines_of(x: Array, axes: tuple[int, ...]) -> Real:
     """Moves the reduced axes to the end and joins them: the terms of each output element along the last axis."""
     kept = [a for a in range(x.ndim) if a not in axes]
     moved = np.transpose(np.asarray(x, dtype=np.float64), kept + sorted(axes))
@@ -51,12 +51,12 @@ def _lines(x: Array, axes: tuple[int, ...]) -> Real:
 
 
 def _sum_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-    error = sum_error(accumulation(_lines(call.array(0), _axes(call))), call.u)
+    error = sum_error(accumulation(lines_of(call.array(0), _axes(call))), call.u)
     return [error.reshape(np.shape(exact[0]))]
 
 
 def _mean_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-    lines = _lines(call.array(0), _axes(call))
+    lines = lines_of(call.array(0), _axes(call))
     error = sum_error(accumulation(lines, products=True), call.u) / max(lines.shape[-1], 1)
     return [error.reshape(np.shape(exact[0])) + 3.0 * call.u * np.abs(exact[0])]
 
@@ -80,7 +80,7 @@ def _bias_grad(call: Call) -> list[Array]:
 
 
 def _bias_grad_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-    return [sum_error(accumulation(_lines(call.array(0), _bias_axes(call))), call.u)]
+    return [sum_error(accumulation(lines_of(call.array(0), _bias_axes(call))), call.u)]
 
 
 def _bias_add(call: Call) -> list[Array]:

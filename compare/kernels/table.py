@@ -14,6 +14,7 @@ from compare.kernels.elementwise import EXACT, FORMULAS, OTHERS
 from compare.kernels.gather_scatter import GATHERS
 from compare.kernels.matmul import PRODUCTS
 from compare.kernels.matrices import MATRICES
+from compare.kernels.normalization import NORMALIZATIONS
 from compare.kernels.optimizers import UPDATES
 from compare.kernels.order import ORDERS
 from compare.kernels.proximal import PROXIMAL
@@ -33,6 +34,7 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         **PRODUCTS,
         **EINSUM,
         **CONVOLUTIONS,
+        **NORMALIZATIONS,
         **GATHERS,
         **SPARSE,
         **UPDATES,
@@ -96,6 +98,10 @@ ALIASES: Mapping[str, str] = MappingProxyType(
         "BatchMatMul": "BatchMatMulV2",
         "BatchMatMulV3": "BatchMatMulV2",
         "ConcatV2D": "ConcatD",
+        "FusedBatchNormV2": "FusedBatchNorm",
+        "FusedBatchNormV3": "FusedBatchNorm",
+        "FusedBatchNormGradV2": "FusedBatchNormGrad",
+        "FusedBatchNormGradV3": "FusedBatchNormGrad",
         "Gather": "GatherV2",
         "GatherV2D": "GatherV2",
         "Inv": "Reciprocal",
