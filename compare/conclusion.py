@@ -61,7 +61,8 @@ def conclude(sides: Sides, base: Verdict) -> Verdict:
     """Decides between ``fine``, ``rounding`` and what can be wrong without any op being caught at it."""
     if not sides.pairing.pairs:
         return nothing_to_judge(base)
-    weights = [d for d in unequal_weights(sides.left, sides.left_graph, Partners(sides.pairing)) if d.beyond_noise]
+    found_weights = unequal_weights(sides.left, sides.left_graph, Partners(sides.pairing), sides.right)
+    weights = [d for d in found_weights if d.beyond_noise]
     found = unexplained(sides.side("left"), sides.side("right"), sides.pairing)
     return (
         _of_data(base, found)

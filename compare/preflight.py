@@ -112,9 +112,16 @@ def unequal_feeds(
             yield op, found
 
 
-def unequal_weights(left: Dump, graph: Graph | None, partners: Partners) -> Iterator[Difference]:
-    """Yields what was read from variables, before the step changed them, and differs."""
+def unequal_weights(
+    left: Dump, graph: Graph | None, partners: Partners, right: Dump | None = None
+) -> Iterator[Difference]:
+    """Yields what was read from variables, before the step changed them, and differs.
+
+    A device that reads a variable in place dumps it as the input of its readers; ``right`` then has it under the name
+    of the variable, or of its read.
+    """
     updated: set[str] = set()
+    seen: set[str] = set()
     for name, records in left.by_op.items():
         op = graph.ops.get(name) if graph else None
         kind = op.type if op else records[0].op_type
@@ -122,8 +129,28 @@ def unequal_weights(left: Dump, graph: Graph | None, partners: Partners) -> Iter
         reads = kind in WEIGHTS or (op is not None and graph is not None and _same_lookup(left, graph, op, partners))
         if reads and variable not in updated:
             yield from (found for r in records if r.io == "output" and (found := against(r, partners)) is not None)
+        elif op is not None and graph is not None and right is not None:
+            yield from _read_in_place(left, right, graph, op, updated, seen)
         if op is not None and kind.removeprefix("Resource").startswith(_UPDATES):
             updated.update(source.op for source in op.inputs)
+
+
+def _read_in_place(
+    left: Dump, right: Dump, graph: Graph, op: Op, updated: set[str], seen: set[str]
+) -> Iterator[Difference]:
+    """Yields the variables that an op is the first to read, where the other side read something else."""
+    for index, source in enumerate(op.inputs):
+        producer = graph.ops.get(source.op)
+        if producer is None or producer.type not in VARIABLES or source.op in updated or source.op in seen:
+            continue
+        mine = left.tensor(op.name, "input", index)
+        names = [name for original in (*producer.originals, producer.name) for name in (original, f"{original}/read")]
+        theirs = next((r for name in names if (r := right.tensor(name, "output", 0)) is not None and r.source), None)
+        if mine is None or theirs is None or mine.dtype in WITHOUT_VALUE:
+            continue
+        seen.add(source.op)
+        if (found := _difference(mine, theirs)) is not None:
+            yield found
 
 
 def is_lookup(op: Op, graph: Graph | None) -> bool:

@@ -299,6 +299,33 @@ def test_other_weights_are_a_checkpoint(verdict_of, make):
     assert (verdict.kind, verdict.op) == (Kind.CHECKPOINT, "table/read")
 
 
+def in_place(make, weight, updated=False):
+    """A device that reads its variable in place, as the input of the product; ``updated``: it assigns it before."""
+    x, w, right_w = np.ones((2, 3), np.float32), weight, np.ones((3, 2), np.float32)
+    ops = [make.op("x", "Data"), make.op("w", "VariableV2"), make.op("new", "Const")]
+    ops.append(make.op("set", "Assign", ("w:0", "new:0")))
+    ops.append(make.op("mat", "MatMulV2", ("x:0", "w:0")))
+    records = []
+    if updated:
+        tensors = {"input:0": right_w, "input:1": w, "output:0": w}
+        records = [make.record(f"set:{k}", v, op_type="Assign", step=0, timestamp_us=1) for k, v in tensors.items()]
+    tensors = {"input:0": x, "input:1": w, "output:0": x @ w}
+    records += [make.record(f"mat:{k}", v, op_type="MatMulV2", step=0, timestamp_us=2) for k, v in tensors.items()]
+    known = {"x": x, "w": right_w, "mat": x @ right_w}
+    reference = make.dump(*(make.record(f"{k}:output:0", v, device="tf", step=0) for k, v in known.items()))
+    return judge(make.dump(*records), reference, left_graph=make.graph(*ops))
+
+
+def test_a_variable_that_a_device_reads_in_place_is_held_against_the_reference(make):
+    verdict = in_place(make, np.full((3, 2), 1.5, np.float32))
+    assert (verdict.kind, verdict.op, verdict.tensor) == (Kind.CHECKPOINT, "mat", "mat:input:1")
+    assert in_place(make, np.ones((3, 2), np.float32)).kind is Kind.FINE
+
+
+def test_a_variable_that_the_step_has_set_itself_is_no_checkpoint(make):
+    assert in_place(make, np.full((3, 2), 1.5, np.float32), updated=True).kind is not Kind.CHECKPOINT
+
+
 def test_later_weights_differ_by_rounding_but_not_altogether(verdict_of, make):
     other = Network(make)
     other.table = other.table + np.float32(0.1)
