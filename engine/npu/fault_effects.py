@@ -1,9 +1,13 @@
-"""What the built-in fault kinds do to an operator."""
+"""A built-in fault at work, and what the kinds do that spoil lookups, fusions and memory.
+
+The other kinds stand in :mod:`engine.npu.fault_values` (values, rows), :mod:`engine.npu.fault_updates` (optimizers,
+sums by place) and :mod:`engine.npu.fault_sums` (accumulation).
+"""
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,15 +15,17 @@ from numpy.typing import NDArray
 
 from engine.errors import FaultError
 from engine.npu.executor import Call
-from engine.npu.faults import FLOATS, FaultSpec, float_slot, resolve
+from engine.npu.fault_place import FaultPlace
+from engine.npu.fault_rules import FLOATS
+from engine.npu.fault_sums import fp16_accumulate
+from engine.npu.fault_updates import UPDATE_EFFECTS
+from engine.npu.fault_values import VALUE_EFFECTS
+from engine.npu.faults import FaultSpec, resolve
 from engine.npu.fusions import FusedKernel
 from engine.npu.numerics import round_to_bfloat16
-from engine.npu.tasks import Task
 from engine.observe import DeviceGraph
 
 Array = NDArray[np.generic]
-TAIL_SHARE = 16
-"""``drop_tail`` without a count loses one in so many elements."""
 ROW_SEARCH = 1024
 """``wrong_row`` looks at so many following rows for one that differs."""
 
@@ -42,6 +48,7 @@ class BuiltinFault:
         self.target = ""
         self._seed = seed
         self._resolved: dict[int, str] = {}
+        self._before: tuple[Sequence[Array], list[Array]] | None = None
 
     def prepare(self, graph: DeviceGraph) -> None:
         """Finds the operator in a graph that is about to run.
@@ -64,64 +71,28 @@ class BuiltinFault:
         if self._resolved.get(graph.graph_id) != call.task.op.name:
             outputs = call.compute(call.inputs)
             return outputs, outputs
-        place = _Place(self.spec, call.task, np.random.default_rng([self._seed, step, _number(call.task.op.name)]))
         right = call.compute(call.inputs)
-        wrong = _EFFECTS[self.spec.kind](place, call, right)
+        before = self._before
+        if self.spec.kind == "stale_rows":  # The others need no arrays kept alive from step to step.
+            self._before = call.inputs, right
+        if not self.spec.acts(step):
+            return right, right
+        random = np.random.default_rng([self._seed, step, _number(call.task.op.name)])
+        wrong = _EFFECTS[self.spec.kind](FaultPlace(self.spec, graph, call.task, random, before), call, right)
         if not _same(right, wrong):
             self.changed_steps.add(step)
         return (right, wrong) if self.spec.kind == "overwrite" else (wrong, wrong)
 
 
-class _Place:
-    """Where a fault acts, and with which parameters."""
-
-    def __init__(self, spec: FaultSpec, task: Task, random: np.random.Generator) -> None:
-        self.spec = spec
-        self.op = task.op
-        self.task = task
-        self.random = random
-        self.slot = float_slot(task.op) or 0
-
-    def replaced(self, outputs: list[Array], value: Array) -> list[Array]:
-        """Returns the outputs with another first floating-point one, in its own type."""
-        old = outputs[self.slot]
-        new = np.asarray(value).astype(old.dtype).reshape(old.shape)
-        return [new if slot == self.slot else output for slot, output in enumerate(outputs)]
+_Effect = Callable[[FaultPlace, Call, list[Array]], list[Array]]
 
 
-_Effect = Callable[[_Place, Call, list[Array]], list[Array]]
-
-
-def _scale(place: _Place, call: Call, right: list[Array]) -> list[Array]:
-    values: Any = right[place.slot]
-    return place.replaced(right, values * values.dtype.type(place.spec.number("factor")))
-
-
-def _nan(place: _Place, call: Call, right: list[Array]) -> list[Array]:
-    values, index = right[place.slot].copy().reshape(-1), int(place.spec.number("index"))
-    if index >= values.size:
-        raise FaultError(
-            f"fault {place.spec.text!r}: output {place.slot} of {place.op.name!r} has {values.size} elements,"
-            f" there is no element {index}"
-        )
-    values[index] = np.nan
-    return place.replaced(right, values)
-
-
-def _drop_tail(place: _Place, call: Call, right: list[Array]) -> list[Array]:
-    values = right[place.slot].copy().reshape(-1)
-    given = place.spec.get("count")
-    count = int(given) if given is not None else max(1, values.size // TAIL_SHARE)
-    values[max(0, values.size - count) :] = 0
-    return place.replaced(right, values)
-
-
-def _wrong_row(place: _Place, call: Call, right: list[Array]) -> list[Array]:
+def _wrong_row(place: FaultPlace, call: Call, right: list[Array]) -> list[Array]:
     """Reads other rows for some of the keys: the next ones that differ."""
     params, indices, axis = call.inputs[0], call.inputs[1], _integer(call.inputs[2])
     rows: Any = np.moveaxis(params, axis, 0)
     moved: Any = indices.copy()
-    for row in _some_rows(place, indices):
+    for row in place.some(np.unique(indices)):
         for distance in range(1, min(len(rows), ROW_SEARCH)):
             other = (row + distance) % len(rows)
             if not np.array_equal(rows[other], rows[row]):
@@ -130,27 +101,19 @@ def _wrong_row(place: _Place, call: Call, right: list[Array]) -> list[Array]:
     return call.compute([params, moved, *call.inputs[2:]])
 
 
-def _zero_rows(place: _Place, call: Call, right: list[Array]) -> list[Array]:
+def _zero_rows(place: FaultPlace, call: Call, right: list[Array]) -> list[Array]:
     indices, axis = call.inputs[1], _integer(call.inputs[2])
     axis %= call.inputs[0].ndim
     values = right[place.slot].copy()
     batch_dims = int(place.op.attrs.get("batch_dims") or 0)
-    hit = np.isin(indices, _some_rows(place, indices))
+    hit = np.isin(indices, place.some(np.unique(indices)))
     # The output has the indices' own dimensions in place of the axis.
     view = np.moveaxis(values, range(axis, axis + indices.ndim - batch_dims), range(batch_dims, indices.ndim))
     view[hit] = 0
     return place.replaced(right, values)
 
 
-def _some_rows(place: _Place, indices: Array) -> list[int]:
-    """Returns a share of the distinct rows that are read, one at least."""
-    rows = np.unique(indices)
-    # At most the share: 1e-9 makes up for products like 0.29 * 100 = 28.999999999999996.
-    count = min(len(rows), max(1, int(place.spec.number("share") * len(rows) + 1e-9)))
-    return [int(row) for row in place.random.choice(rows, size=count, replace=False)]
-
-
-def _overwrite(place: _Place, call: Call, right: list[Array]) -> list[Array]:
+def _overwrite(place: FaultPlace, call: Call, right: list[Array]) -> list[Array]:
     """Puts foreign values over a run of elements, of the size that the tensor's own values have."""
     values = right[place.slot].copy().reshape(-1)
     if values.size == 0:
@@ -167,7 +130,7 @@ def _overwrite(place: _Place, call: Call, right: list[Array]) -> list[Array]:
     return place.replaced(right, values)
 
 
-def _fusion_drop(place: _Place, call: Call, right: list[Array]) -> list[Array]:
+def _fusion_drop(place: FaultPlace, call: Call, right: list[Array]) -> list[Array]:
     """Leaves out the named member, or else the last one that makes a difference and does not lead."""
     kernel = call.task.kernel
     if not isinstance(kernel, FusedKernel):
@@ -182,7 +145,7 @@ def _fusion_drop(place: _Place, call: Call, right: list[Array]) -> list[Array]:
     return right
 
 
-def _without(place: _Place, kernel: FusedKernel, call: Call, index: int) -> list[Array]:
+def _without(place: FaultPlace, kernel: FusedKernel, call: Call, index: int) -> list[Array]:
     outputs = kernel.without(place.op.attrs, call.inputs, index)
     if outputs is None:
         raise FaultError(
@@ -192,7 +155,7 @@ def _without(place: _Place, kernel: FusedKernel, call: Call, index: int) -> list
     return outputs
 
 
-def _member(place: _Place, kernel: FusedKernel, wanted: str) -> int:
+def _member(place: FaultPlace, kernel: FusedKernel, wanted: str) -> int:
     for index, member in enumerate(kernel.members):
         if wanted in (member.name, member.type):
             return index
@@ -200,7 +163,7 @@ def _member(place: _Place, kernel: FusedKernel, wanted: str) -> int:
     raise FaultError(f"fault {place.spec.text!r}: {place.op.name!r} has no member {wanted!r}; it has {names}")
 
 
-def _bf16_inputs(place: _Place, call: Call, right: list[Array]) -> list[Array]:
+def _bf16_inputs(place: FaultPlace, call: Call, right: list[Array]) -> list[Array]:
     ports = place.op.input_ports
     inputs = [
         round_to_bfloat16(value) if port.dtype in FLOATS and value.size else value
@@ -210,14 +173,14 @@ def _bf16_inputs(place: _Place, call: Call, right: list[Array]) -> list[Array]:
 
 
 _EFFECTS: Mapping[str, _Effect] = {
-    "scale": _scale,
     "wrong_row": _wrong_row,
     "zero_rows": _zero_rows,
-    "nan": _nan,
     "overwrite": _overwrite,
     "fusion_drop": _fusion_drop,
-    "drop_tail": _drop_tail,
     "bf16_inputs": _bf16_inputs,
+    **VALUE_EFFECTS,
+    **UPDATE_EFFECTS,
+    "fp16_accumulate": fp16_accumulate,
 }
 
 

@@ -1,7 +1,8 @@
 """Faults that tests and demos inject into the emulated device: their texts, and which operators they apply to.
 
 A fault is ``KIND@OP[:key=value,...]`` for the built-in kinds, ``package.module:callable`` for one's own, ``none`` for
-no fault. OP is a device operator, an original op, or a table, which means the gather of its lookup.
+no fault. OP is a device operator, an original op, or a table, which means the gather of its lookup. ``intermittent`` is
+another kind that acts in every k-th training step only.
 """
 
 from __future__ import annotations
@@ -12,11 +13,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from engine.errors import FaultError
-from engine.npu.optypes import FRAMEWORK_OP
+from engine.npu.fault_rules import Rules
 from engine.observe import DeviceGraph, DeviceOp
 
-FLOATS = frozenset({"float16", "bfloat16", "float32", "float64"})
 TABLE_ATTR = "_embedding_table"
+
+INTERMITTENT = "intermittent"
 
 Value = float | int | str
 
@@ -40,15 +42,21 @@ class FaultSpec:
 
     Attributes:
         text: The text itself.
-        kind: Name of the kind.
+        kind: Name of the kind that acts; of an ``intermittent`` fault the other kind.
         target: OP as written.
         parameters: Given values only.
+        every: The fault acts in the last of so many training steps each; 1 means in all of them.
     """
 
     text: str
     kind: str
     target: str
     parameters: Mapping[str, Value] = field(default_factory=dict)
+    every: int = 1
+
+    def acts(self, step: int) -> bool:
+        """Tells whether the fault acts in a training step, counted from 0."""
+        return (step + 1) % self.every == 0
 
     def get(self, name: str) -> Value | None:
         """Returns a parameter, its default where the text does not give it."""
@@ -69,10 +77,17 @@ def _share(text: str) -> float:
     return value
 
 
-def _factor(text: str) -> float:
+def _number(text: str) -> float:
     value = float(text)
     if math.isnan(value):
         raise ValueError("must be a number")
+    return value
+
+
+def _epsilon(text: str) -> float:
+    value = float(text)
+    if not 0.0 <= value <= 1.0:
+        raise ValueError("must be in 0 .. 1")
     return value
 
 
@@ -91,16 +106,28 @@ def _index(text: str) -> int:
 
 
 KINDS: Mapping[str, Mapping[str, Parameter]] = {
-    "scale": {"factor": Parameter(_factor, 1.5)},
+    "scale": {"factor": Parameter(_number, 1.5)},
+    "bias": {"value": Parameter(_number, 0.01)},
+    "sign_flip": {"share": Parameter(_share, 1.0), "count": Parameter(_count)},
+    "row_swap": {"count": Parameter(_count, 1)},
+    "stale_rows": {"share": Parameter(_share, 1.0)},
     "wrong_row": {"share": Parameter(_share, 0.005)},
     "zero_rows": {"share": Parameter(_share, 0.005)},
     "nan": {"index": Parameter(_index, 0)},
+    "inf": {"index": Parameter(_index, 0)},
     "overwrite": {"share": Parameter(_share, 0.01), "count": Parameter(_count)},
     "fusion_drop": {"member": Parameter(str)},
     "drop_tail": {"count": Parameter(_count)},
     "bf16_inputs": {},
+    "fp16_accumulate": {},
+    "eps": {"value": Parameter(_epsilon, 1e-5)},
+    "no_bias_correction": {},
+    "last_write_wins": {},
+    "skip_update": {"share": Parameter(_share, 1.0)},
+    "no_world_divide": {},
+    INTERMITTENT: {"kind": Parameter(str, "scale"), "every": Parameter(_count, 2)},
 }
-"""Parameters by kind; a lone value in a text is the first one."""
+"""Parameters by kind; a lone value in a text is the first one. ``intermittent`` takes those of its other kind too."""
 
 
 def is_builtin(text: str) -> bool:
@@ -126,11 +153,28 @@ def parse_fault(text: str) -> FaultSpec | None:
     target, _, options = rest.partition(":")
     if not at or not target:
         raise FaultError(f"fault {text!r}: say which operator, as {kind}@OP")
-    return FaultSpec(text, kind, target, _parameters(text, kind, options))
+    if kind == INTERMITTENT:
+        return _intermittent(text, target, options)
+    return FaultSpec(text, kind, target, _parameters(text, kind, options, KINDS[kind]))
 
 
-def _parameters(text: str, kind: str, options: str) -> dict[str, Value]:
-    known = KINDS[kind]
+def _intermittent(text: str, target: str, options: str) -> FaultSpec:
+    """Splits the parameters into its own and those of the kind that acts."""
+    own = KINDS[INTERMITTENT]
+    parts = [part for part in options.split(",") if part]
+    mine = [part for number, part in enumerate(parts) if part.partition("=")[0] in own or not (number or "=" in part)]
+    values = _parameters(text, INTERMITTENT, ",".join(mine), own)
+    kind = str(values.get("kind", own["kind"].default))
+    if kind not in KINDS or kind == INTERMITTENT:
+        there_are = ", ".join(name for name in KINDS if name != INTERMITTENT)
+        raise FaultError(f"fault {text!r}: {INTERMITTENT} has no kind {kind!r} to repeat; there are: {there_are}")
+    # A lone value among the rest is not the other kind's first one: it would be read as that of this kind.
+    rest = ",".join(part if "=" in part else f"{part}=" for part in parts if part not in mine)
+    every = values.get("every", own["every"].default)
+    return FaultSpec(text, kind, target, _parameters(text, kind, rest, KINDS[kind]), int(every or 1))
+
+
+def _parameters(text: str, kind: str, options: str, known: Mapping[str, Parameter]) -> dict[str, Value]:
     values: dict[str, Value] = {}
     for number, part in enumerate(part for part in options.split(",") if part):
         name, equals, value = part.partition("=")
@@ -157,7 +201,7 @@ def resolve(graph: DeviceGraph, spec: FaultSpec) -> DeviceOp:
         near = difflib.get_close_matches(spec.target, _names(graph), n=3, cutoff=0.4)
         hint = f"; near: {', '.join(near)}" if near else ""
         raise FaultError(f"fault {spec.text!r}: the graph has no operator, original op or table {spec.target!r}{hint}")
-    reason = _Rules(graph).reason(op, spec.kind)
+    reason = Rules(graph).reason(op, spec.kind)
     if reason:
         some = applicable(graph, spec.kind)[:3]
         hint = f"; it applies to {', '.join(some)}" if some else "; it applies to no operator of this graph"
@@ -181,43 +225,11 @@ def find_op(graph: DeviceGraph, name: str) -> DeviceOp | None:
 
 def applicable(graph: DeviceGraph, kind: str) -> list[str]:
     """Returns the operators that a fault kind applies to, in order of execution."""
-    rules = _Rules(graph)
+    rules = Rules(graph)
     return [op.name for op in graph.ops if not rules.reason(op, kind)]
-
-
-def float_slot(op: DeviceOp) -> int | None:
-    """Returns the first output that holds floating-point values."""
-    return next((slot for slot, port in enumerate(op.output_ports) if port.dtype in FLOATS), None)
 
 
 def _names(graph: DeviceGraph) -> list[str]:
     tables = [str(op.attrs[TABLE_ATTR]) for op in graph.ops if TABLE_ATTR in op.attrs]
     originals = [name for op in graph.ops for name in op.originals or ()]
     return list(dict.fromkeys([*tables, *(op.name for op in graph.ops if op.has_task), *originals]))
-
-
-class _Rules:
-    """What each kind asks of its operator."""
-
-    def __init__(self, graph: DeviceGraph) -> None:
-        tasks = {op.name for op in graph.ops if op.has_task}
-        self._read = {place for op in graph.ops if op.name in tasks for place in op.inputs}
-
-    def reason(self, op: DeviceOp, kind: str) -> str:
-        """Returns why a kind does not apply to an operator, empty if it does."""
-        if not op.has_task:
-            return "it has no task on the device"
-        if op.type == FRAMEWORK_OP:
-            return "it runs on the host, not on the device"
-        slot = float_slot(op)
-        if slot is None:
-            return "it writes no floating-point values"
-        if kind in ("wrong_row", "zero_rows"):
-            return "" if op.type == "GatherV2" else "it gathers no rows"
-        if kind == "fusion_drop":
-            return "" if len(op.originals or ()) > 1 else "it is not fused"
-        if kind == "overwrite":
-            return "" if (op.name, slot) in self._read else "no operator with a task reads its output"
-        if kind == "bf16_inputs":
-            return "" if any(port.dtype in FLOATS for port in op.input_ports) else "it reads no floating-point values"
-        return ""

@@ -195,6 +195,8 @@ def _variable(op: tf.Operation) -> Draft:
 def _constant(draft: Draft, op: tf.Operation) -> Draft:
     draft.has_task = False
     draft.constant = np.asarray(tensor_util.MakeNdarray(op.node_def.attr["value"].tensor))
+    if draft.constant.ndim == 0 and draft.output_ports[0].dtype in FLOATS:
+        draft.attrs["value"] = float(draft.constant.item())
     return draft
 
 

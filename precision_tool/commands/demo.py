@@ -38,9 +38,9 @@ FOLDER = "precision_demo"
 class Demo:
     """Train a model on two devices, dump both, compare, and name the guilty operator.
 
-    The golden side is TensorFlow on the CPU, the device under test is emulated and gets a fault: KIND@OP[:k=v,...]
-    (scale wrong_row zero_rows nan overwrite fusion_drop drop_tail bf16_inputs; OP is an op of the device, an original
-    op or a table), package.module:callable, or none. Everything goes to a new folder below precision_demo.
+    The golden side is TensorFlow on the CPU, the device under test is emulated and gets a fault: KIND@OP[:k=v,...] (OP
+    is an op of the device, an original op or a table; docs/how-to/inject-a-fault.md has the kinds),
+    package.module:callable, or none. Everything goes to a new folder below precision_demo.
     """
 
     name = "demo"
