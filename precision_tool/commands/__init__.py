@@ -15,6 +15,7 @@ from precision_tool.commands.infer import Infer
 from precision_tool.commands.info import Info
 from precision_tool.commands.kit import Kit
 from precision_tool.commands.list_ops import ListOps
+from precision_tool.commands.loss import Loss
 from precision_tool.commands.nan import Nan
 from precision_tool.commands.node_info import NodeInfo
 from precision_tool.commands.npu_dump import NpuDump
@@ -42,6 +43,7 @@ COMMANDS: tuple[Command, ...] = (
     CompareCheckpoints(),
     Nan(),
     Replay(),
+    Loss(),
     Dump(),
     TfDump(),
     Train(),
