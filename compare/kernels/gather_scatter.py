@@ -1,4 +1,4 @@
-"""Kernels of gathers, scatters and segment sums.
+"""Kernels of gathers and scatters, and what sums over groups of rows may be off by.
 
 A gather moves rows: bound 0. Where rows are added, an element's bound depends on how many terms met there
 (:func:`compare.bounds.sum_error` with the count per target): an untouched row and a row with one term in an empty
@@ -89,37 +89,6 @@ def _scatter_add_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     return [bound]
 
 
-def _segments(call: Call) -> tuple[Array, Array, int]:
-    """Rows, segment per row (negative ones dropped) and number of segments."""
-    data, ids = call.array(0), call.array(1)
-    if ids.dtype.kind not in "iu" or ids.shape != data.shape[: ids.ndim]:
-        raise KernelError(f"segment ids of shape {ids.shape} and {ids.dtype} for data of shape {data.shape}")
-    if call.type == "SegmentSum":
-        count = int(ids.max()) + 1 if ids.size else 0
-        if ids.size and ids.min() < 0:
-            raise KernelError("negative segment id")
-    else:
-        (count,) = call.integers(2, "num_segments")
-    flat = ids.reshape(-1).astype(np.int64)
-    rows = data.reshape((flat.size, *data.shape[ids.ndim :]))
-    if np.any(flat < 0):
-        rows, flat = rows[flat >= 0], flat[flat >= 0]
-    checked_shape([count, *rows.shape[1:]])
-    return rows, checked_indices(flat, count), count
-
-
-def _segment_sum(call: Call) -> list[Array]:
-    rows, ids, count = _segments(call)
-    result = np.zeros((count, *rows.shape[1:]), rows.dtype)
-    np.add.at(result, ids, rows)
-    return [result]
-
-
-def _segment_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
-    rows, ids, count = _segments(call)
-    return [segment_error(np.asarray(rows, dtype=np.float64), ids, count, call.u)]
-
-
 def segment_error(rows: Real, ids: Array, segments: int, u: float, *, products: bool = False) -> Real:
     """:func:`sum_error` per segment; terms of one segment are taken in the order of the data.
 
@@ -200,7 +169,5 @@ GATHERS: Mapping[str, Kernel] = MappingProxyType(
         "ScatterAdd": Kernel(_scatter_add, _scatter_add_bound, (3, 3), accumulates=True),
         "ScatterSub": Kernel(_scatter_add, _scatter_add_bound, (3, 3), accumulates=True),
         "ScatterNd": Kernel(_scatter_nd, _scatter_nd_bound, (2, 3), accumulates=True),
-        "UnsortedSegmentSum": Kernel(_segment_sum, _segment_bound, (2, 3), accumulates=True),
-        "SegmentSum": Kernel(_segment_sum, _segment_bound, (2, 2), accumulates=True),
     }
 )

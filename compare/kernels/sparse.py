@@ -273,6 +273,24 @@ def _segment_grad(call: Call) -> list[Array]:
     return [_added(*_gradient_terms(call))]
 
 
+def _segment_grad_rows(call: Call) -> list[Array]:
+    """Version 2: only the rows of the table that got a gradient, and which they are, in order."""
+    found, local = np.unique(call.array(1), return_inverse=True)
+    (whole,) = _segment_grad(_of_rows(call, local, found.size))
+    checked_indices(found, call.integers(3)[0])
+    return [whole, found]
+
+
+def _of_rows(call: Call, local: Array, count: int) -> Call:
+    """The same gradient of a table of those rows alone."""
+    return call.with_inputs([call.array(0), local.reshape(-1), call.array(2), np.asarray(count)])
+
+
+def _segment_grad_rows_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
+    found, local = np.unique(call.array(1), return_inverse=True)
+    return [*_segment_grad_bound(_of_rows(call, local, found.size), exact[:1]), np.zeros(found.shape)]
+
+
 def _segment_grad_bound(call: Call, exact: Sequence[Array]) -> list[Real]:
     """A sum of rows; scaled ones carry two roundings each besides."""
     rows, places, count = _gradient_terms(call)
@@ -306,4 +324,5 @@ SPARSE: Mapping[str, Kernel] = MappingProxyType(
     | _sums([f"SparseSegment{how}" for how in _HOW], _segment, _segment_bound)
     | _sums([f"SparseSegment{how}WithNumSegments" for how in _HOW], _segment, _segment_bound)
     | _sums([f"SparseSegment{how}Grad" for how in _HOW], _segment_grad, _segment_grad_bound)
+    | _sums([f"SparseSegment{how}GradV2" for how in _HOW], _segment_grad_rows, _segment_grad_rows_bound)
 )

@@ -21,6 +21,7 @@ from compare.kernels.proximal import PROXIMAL
 from compare.kernels.rearrange import REARRANGED
 from compare.kernels.reductions import REDUCTIONS
 from compare.kernels.scatter import SCATTERS
+from compare.kernels.segments import SEGMENTS
 from compare.kernels.shapes import SHAPES
 from compare.kernels.sparse import SPARSE
 
@@ -36,6 +37,7 @@ KERNELS: Mapping[str, Kernel] = MappingProxyType(
         **CONVOLUTIONS,
         **NORMALIZATIONS,
         **GATHERS,
+        **SEGMENTS,
         **SPARSE,
         **UPDATES,
         **SHAPES,
