@@ -74,7 +74,7 @@ class RecordedStep:
         self.extra: List[str] = self.plan.names(How.FETCH)
         loops = self.plan.loops()
         self._watched = sorted(self.plan.watched() - self.plan.copied - loops)
-        self._folder = WatchFolder(sorted(self.plan.watched()), loops, recorder.loop_turns)
+        self._folder = WatchFolder(recorder.watches, sorted(self.plan.watched()), loops, recorder.loop_turns)
         self._turns: Dict[str, Turns] = {}
         self.values: Dict[str, Any] = {}
         self._notes: Dict[str, str] = {}

@@ -22,6 +22,7 @@ from .selection import Selection, read_selection
 from .steps import Steps
 from .talk import SayOnce
 from .watch import watch_room
+from .watch_folders import WatchFolders
 from .worker import BoundedWorker
 
 if TYPE_CHECKING:
@@ -108,6 +109,7 @@ class Recorder:
         self._last_us = 0
         self._record_bytes = 0
         self.say_once = SayOnce()
+        self.watches = WatchFolders()
         self.loop_turns = settings.loop_turns if loop_turns is None else loop_turns
 
     def flush(self) -> None:

@@ -1,7 +1,7 @@
 """TensorFlow's debugger as a copy between producer and consumer, for the few tensors that a fetch would show too late.
 
 A watch puts a deep copy behind a tensor; its consumers, the fetch among them, read the copy. References cannot be
-redirected so: their copies are written to files in a folder of the system's temporary directory, read back here and
+redirected so: their copies are written to files in a temporary folder (:mod:`.watch_folders`), read back here and
 deleted. The debugger aborts the process when it cannot create a file, so the room is checked first. A tensor in a loop
 gives a file each turn; :mod:`.turns` bounds them.
 """
@@ -9,13 +9,13 @@ gives a file each turn; :mod:`.turns` bounds them.
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Collection, Dict, Iterator, List, Optional, Sequence, Type
 
 from .turns import MEMORY_BYTES, TurnKeeper, Turns
+from .watch_folders import KeptFolder, WatchFolders
 
 if TYPE_CHECKING:
     import numpy as np
@@ -24,26 +24,27 @@ if TYPE_CHECKING:
 
 _DEBUG_OP = "DebugIdentity"
 _SPARE_BYTES = 64 << 20
-_PREFIX = "precision_tool_watch_"
 _MEMORY = "/dev/shm"
 """A file system in memory: ext4 takes five times as long for files that come and go."""
 
 
 class WatchFolder:
-    """A temporary folder for one run's debugger files; gone after the ``with`` block.
+    """A temporary folder for one run's debugger files, which are gone after the ``with`` block.
 
     Args:
+        folders: Has the folder.
         names: ``op:slot`` of each tensor to copy; without any, nothing is created.
         loops: Those of them that may have a value each turn of a loop.
         keep: How many turns to keep of each.
     """
 
-    def __init__(self, names: Sequence[str], loops: Collection[str] = (), keep: int = 2) -> None:
+    def __init__(self, folders: WatchFolders, names: Sequence[str], loops: Collection[str] = (), keep: int = 2) -> None:
+        self._folders = folders
         self._names = list(names)
         self._loops = frozenset(loops)
         self._keep = keep
-        self._folder: Optional[Path] = None
-        self._loop_folder: Optional[Path] = None
+        self._folder: Optional[KeptFolder] = None
+        self._loop_folder: Optional[KeptFolder] = None
         self._keeper: Optional[TurnKeeper] = None
         self.refusal = ""
         """Why there is no folder, and so no copy, where the system did not allow it."""
@@ -52,18 +53,18 @@ class WatchFolder:
         try:
             self._make()
         except (OSError, RuntimeError) as error:  # no room, or no thread
-            self._remove()
-            self._folder = self._loop_folder = self._keeper = None
+            self._let_go(whole=False)
+            self._keeper = None
             reason = getattr(error, "strerror", None) or error
             self.refusal = "no temporary folder for copies of tensors: {}. Set TMPDIR to another one".format(reason)
         return self
 
     def _make(self) -> None:
         if self._names:
-            self._folder = Path(tempfile.mkdtemp(prefix=_PREFIX))
+            self._folder = self._folders.take()
         if self._loops:
-            self._loop_folder = Path(tempfile.mkdtemp(prefix=_PREFIX, dir=_loop_place()))
-            keeper = TurnKeeper(self._loop_folder, self._loops, self._keep)
+            self._loop_folder = self._folders.take(_loop_place())
+            keeper = TurnKeeper(self._loop_folder.path, self._loops, self._keep)
             keeper.start()
             self._keeper = keeper
 
@@ -75,12 +76,16 @@ class WatchFolder:
     ) -> None:
         if self._keeper is not None:
             self._keeper.stop()
-        self._remove()
+        self._let_go(whole=kind is None)
 
-    def _remove(self) -> None:
+    def _let_go(self, *, whole: bool) -> None:
+        """Gives the folders back; after a run that failed they go, whatever of it may still write."""
         for folder in (self._folder, self._loop_folder):
-            if folder is not None:
-                shutil.rmtree(str(folder), ignore_errors=True)
+            if folder is not None and whole:
+                self._folders.give_back(folder)
+            elif folder is not None:
+                folder.remove()
+        self._folder = self._loop_folder = None
 
     def add_to(self, options: Optional[tf.compat.v1.RunOptions]) -> Optional[tf.compat.v1.RunOptions]:
         """Returns the run's options with the watches added; the caller's own object is left as it is."""
@@ -94,11 +99,12 @@ class WatchFolder:
         merged.debug_options.reset_disk_byte_usage = True
         for name in self._names:
             op, slot = name.rsplit(":", 1)
+            folder = self._loop_folder if name in self._loops and self._loop_folder is not None else self._folder
             watch = merged.debug_options.debug_tensor_watch_opts.add()
             watch.node_name = op
             watch.output_slot = int(slot)
             watch.debug_ops.append(_DEBUG_OP)
-            watch.debug_urls.append("file://{}".format(self._loop_folder if name in self._loops else self._folder))
+            watch.debug_urls.append("file://{}".format(folder.path))
         return merged
 
     def read(self, wanted: Sequence[str]) -> Dict[str, NDArray[np.generic]]:
@@ -107,7 +113,7 @@ class WatchFolder:
         if self._folder is None:
             return found
         keys = {"{}:{}".format(name, _DEBUG_OP): name for name in wanted}
-        for path in _files(self._folder):
+        for path in _files(self._folder.path):
             key, value = _event_value(path)
             name = keys.get(key)
             if name is not None and value is not None:
