@@ -35,7 +35,8 @@ check: install
 
 # What runs on a training host: Python 3.7 syntax and library only.
 CAPTURE_SIDE := dumpers/errors.py dumpers/names.py dumpers/dtypes.py dumpers/settings.py dumpers/workspace.py \
-	dumpers/capture precision_tool/tf_config.py precision_tool/tf_session.py
+	dumpers/capture precision_tool/tf_config.py precision_tool/tf_session.py \
+	engine/models/plain.py precision_tool/bench/fault_recorder.py
 
 install: $(STAMP)
 

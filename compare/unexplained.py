@@ -14,6 +14,7 @@ from compare.isolation import CONSTANTS, input_records, load_values
 from compare.preflight import WEIGHTS as STATE
 from compare.preflight import Difference, Partners, against, difference, is_lookup, is_random
 from compare.replay import local_error
+from dumpers.dtypes import is_float
 from dumpers.errors import DataError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class _Search:
     def place(self, pair: Pair, different: Difference, found: Unexplained) -> None:
         mine, theirs = self.left.op(pair.left.op), self.right.op(pair.right.op)
         kinds = [pair.left.op_type, pair.right.op_type, *(_type_of(op) for op in (mine, theirs) if op is not None)]
-        if any(kind in STATE for kind in kinds) or self._is_lookup(mine, theirs):
+        if any(kind in STATE for kind in kinds) or self._is_lookup(mine, theirs) or _is_whole_constant(pair, kinds):
             return
         judged = pair.left.op in self.left.judged, pair.right.op in self.right.judged
         if not judged[0] and any(mark in kind for kind in kinds for mark in DATA_SOURCES):
@@ -152,6 +153,16 @@ class _Search:
         if record is None or record.source is None or self.partners.of(record) is None:
             return False
         return against(record, self.partners) is None
+
+
+def _is_whole_constant(pair: Pair, kinds: Sequence[str]) -> bool:
+    """Whether both sides have a constant of whole numbers there: an axis or a shape.
+
+    Versions of the framework write those in other ways (``0`` or ``[0]``, ``1`` or ``-3``) for the same result, and
+    what reads a truly different one gives itself away by its own output.
+    """
+    constant = any(kind in CONSTANTS for kind in kinds)
+    return constant and not is_float(pair.left.dtype) and not is_float(pair.right.dtype)
 
 
 def _type_of(op: Op) -> str:

@@ -21,6 +21,7 @@ BENCHES: Final = {
     "formats": "listing and reading of files, and the way back from the device's layouts",
     "dump": "what recording costs a training job, in plain steps, and against TensorFlow's dumping session",
     "ckpt": "two checkpoints, against only reading and against the guides' script",
+    "faults": "how often the verdict names a planted fault, and accuses the innocent, against the rules in use",
     "nan": "the search for NaN and infinities, against only reading and against the guides' script",
 }
 """What there is to measure, by name."""

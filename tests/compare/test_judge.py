@@ -369,6 +369,18 @@ def test_ops_that_hold_no_tensor_are_no_gap(verdict_of):
     assert "unique" in skipped
 
 
+@pytest.mark.parametrize(("mine", "kind"), [(np.int32([0]), Kind.ROUNDING), (np.float32([0.5]), Kind.UNKNOWN)])
+def test_whole_constants_of_another_version_are_no_finding_but_others_are(make, mine, kind):
+    x = np.ones((2, 3), np.float32)
+    graph = make.graph(make.op("x", "Data"), make.op("axis", "Const"), make.op("out", "Relu", ("x:0",)))
+    sides = []
+    for constant in (mine, np.asarray(mine[0] + 1)):
+        records = [make.record("axis:output:0", constant, op_type="Const", device="tf")]
+        records += [make.record(f"out:{k}", x, op_type="Relu", device="tf") for k in ("input:0", "output:0")]
+        sides.append(make.dump(*records))
+    assert judge(*sides, left_graph=graph, right_graph=graph).kind is kind
+
+
 def test_a_host_op_with_equal_inputs_and_other_output_is_found(verdict_of):
     verdict = verdict_of(touch={"indices": lambda a: (a + 1) % TABLE_ROWS})
     assert (verdict.kind, verdict.op) == (Kind.OPERATOR, "indices")

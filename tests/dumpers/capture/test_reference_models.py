@@ -15,7 +15,8 @@ from dumpers.capture.steps import parse_steps
 tf = pytest.importorskip("tensorflow")
 tf1 = tf.compat.v1
 
-_SPEC = importlib.util.spec_from_file_location("reference_models", str(Path(__file__).with_name("reference_models.py")))
+_MODELS = Path(__file__).resolve().parents[3] / "engine" / "models" / "plain.py"
+_SPEC = importlib.util.spec_from_file_location("plain_models", str(_MODELS))
 models = importlib.util.module_from_spec(_SPEC)  # no package around the tests, on hosts neither
 _SPEC.loader.exec_module(models)
 

@@ -24,10 +24,12 @@ class Parts:
 
     Args:
         use_resource: Whether variables are resources, else references.
+        seed: Of the random ops.
     """
 
-    def __init__(self, use_resource: bool) -> None:
+    def __init__(self, use_resource: bool, seed: int = SEED) -> None:
         self.use_resource = use_resource
+        self.seed = seed
         self.dense_variables: list[Any] = []
         self.placeholders: list[Any] = []
         self._random = np.random.RandomState(SEED)
@@ -196,7 +198,7 @@ def wide_deep(parts: Parts) -> tuple[Any, Any]:
     wide, deep = (tf.gather(table, ids) for table in tables)
     x = tf.reshape(deep, [BATCH, FIELDS * DIM])
     for number, width in enumerate((24, 16, 8), start=1):
-        x = tf1.nn.dropout(parts.layers(x, f"deep{number}_", width), rate=0.5, seed=SEED + number)
+        x = tf1.nn.dropout(parts.layers(x, f"deep{number}_", width), rate=0.5, seed=parts.seed + number)
     logit = 0.5 * (tf.reduce_sum(wide[:, :, 0], axis=1, keepdims=True) + parts.layer(x, "out", 1))
     loss = cross_entropy(parts.feed("label", tf.float32, BATCH, 1), logit)
     adam = tf1.train.AdamOptimizer(0.001)
@@ -289,12 +291,12 @@ def batches(placeholders: Any, count: int, odd: int) -> list[dict[Any, Any]]:
     return found
 
 
-def build(name: str, use_resource: bool) -> SimpleNamespace:
+def build(name: str, use_resource: bool, seed: int = SEED) -> SimpleNamespace:
     """A model by its name: ``graph``, ``fetches`` (training op first), ``init``, ``placeholders``, ``variables``."""
     graph = tf.Graph()
     with graph.as_default():
         tf1.set_random_seed(SEED)
-        parts = Parts(use_resource)
+        parts = Parts(use_resource, seed)
         results, train = MODELS[name](parts)
         variables = {variable.op.name: variable for variable in tf1.global_variables()}
         init = tf1.global_variables_initializer()
