@@ -25,8 +25,8 @@ from precision_tool.bench.measure import Plain, Report, Row, machine
 
 MODELS: Final = ("little_demo", "DCNv2", "DLRM", "WideDeep", "MMoE", "xDeepFM")
 PER_CLASS: Final = 12
-CLEAN: Final = 6
-"""Pairs without a fault of each model and kind of variables: both arithmetics in three steps."""
+CLEAN: Final = 20
+"""Pairs without a fault of each model and kind of variables: both arithmetics in ten steps."""
 
 REAL_TURNS: Final = 2
 """Batches of each model on each real backend."""
