@@ -43,6 +43,8 @@ class OpCheck:
         errors: Per output; empty when the op could not be replayed.
         reason: Why not, empty otherwise.
         assumed_inputs: True where the dump has no inputs and the producers' outputs were taken instead.
+        written_bytes: Size of the outputs that have a value in the dump.
+        replayed_bytes: Size of those of them that were judged.
     """
 
     op: Op
@@ -50,6 +52,8 @@ class OpCheck:
     errors: tuple[LocalError, ...] = ()
     reason: str = ""
     assumed_inputs: bool = False
+    written_bytes: int = 0
+    replayed_bytes: int = 0
 
     @property
     def worst(self) -> LocalError | None:
@@ -245,9 +249,14 @@ def _check(
         return OpCheck(op, position, reason="no output with a value in the dump"), overwrites, judged
     errors = tuple(local_error(op, inputs, outputs))
     reasons = {error.reason for error in errors if error.ratio is None}
+    written_bytes = sum(array.nbytes for array in outputs if array is not None)
     if errors and all(error.ratio is None for error in errors):
-        return OpCheck(op, position, reason="; ".join(sorted(reasons))), overwrites, judged
-    return OpCheck(op, position, errors, assumed_inputs=assumed), overwrites, judged
+        found = OpCheck(op, position, reason="; ".join(sorted(reasons)), written_bytes=written_bytes)
+        return found, overwrites, judged
+    sizes = {slot: array.nbytes for slot, array in enumerate(outputs) if array is not None}
+    replayed = sum(sizes.get(error.slot, 0) for error in errors if error.ratio is not None)
+    found = OpCheck(op, position, errors, assumed_inputs=assumed, written_bytes=written_bytes, replayed_bytes=replayed)
+    return found, overwrites, judged
 
 
 def _overwrites(

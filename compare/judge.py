@@ -121,8 +121,13 @@ def _of_sides(case: _Case, threads: int | None, progress: Progress | None) -> Ve
         exams[side] = exam = examine(dump, graph, lender=other, threads=threads, progress=told)
         verdict = _of_examination(case, exam, dump, graph, side)
         if verdict is not None:
-            return _with(verdict, assumed_rows({side: exam}))
-    return _of_differences(case, exams)
+            return replace(_with(verdict, assumed_rows({side: exam})), replayed=_replayed(exams))
+    return replace(_of_differences(case, exams), replayed=_replayed(exams))
+
+
+def _replayed(exams: Mapping[str, Examination]) -> tuple[int, int]:
+    checks = [check for exam in exams.values() for check in exam.checks]
+    return sum(check.replayed_bytes for check in checks), sum(check.written_bytes for check in checks)
 
 
 def _of_examination(case: _Case, exam: Examination, dump: Dump, graph: Graph, side: str) -> Verdict | None:

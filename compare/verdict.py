@@ -102,6 +102,7 @@ class Verdict:
         suspects: All sources, first one first.
         compared_bytes: Bytes of tensors that were judged.
         skipped: What could not be judged.
+        replayed: Of the bytes that ops wrote, those that were run again and judged, and all; zeros without a graph.
     """
 
     kind: Kind
@@ -119,6 +120,12 @@ class Verdict:
     suspects: tuple[Suspect, ...] = ()
     compared_bytes: int = 0
     skipped: tuple[Skipped, ...] = field(default=())
+    replayed: tuple[int, int] = (0, 0)
+
+    @property
+    def replayed_share(self) -> float | None:
+        """Share of the bytes written by ops that was run again, None where no op could be."""
+        return self.replayed[0] / self.replayed[1] if self.replayed[1] else None
 
     def as_dict(self) -> dict[str, Any]:
         """The ``result`` object of ``verdict --json``."""
@@ -138,6 +145,7 @@ class Verdict:
             "suspects": [suspect.as_dict() for suspect in self.suspects],
             "coverage": {
                 "compared_bytes": self.compared_bytes,
+                "replayed_share": None if self.replayed_share is None else round(self.replayed_share, 6),
                 "skipped": [{"tensor": s.tensor, "reason": s.reason} for s in self.skipped],
             },
         }
@@ -148,6 +156,8 @@ class Verdict:
         lines += [str(row["text"]) for row in self.evidence]
         lines += [f"Next: {step}" for step in self.next]
         judged = f"Judged {_size(self.compared_bytes)} of tensors"
+        if self.replayed_share is not None:
+            judged += f"; ops that wrote {100 * self.replayed_share:.4g} % of the bytes were run again"
         skipped = f"; {len(self.skipped)} tensors or ops could not be judged" if self.skipped else ""
         return [*lines, f"{judged}{skipped}."]
 

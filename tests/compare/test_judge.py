@@ -132,6 +132,16 @@ def test_equal_sides_are_fine(verdict_of):
     assert verdict.compared_bytes > TABLE_ROWS * WIDTH * 4
 
 
+def test_the_share_of_bytes_that_were_run_again(verdict_of):
+    verdict = verdict_of(fused=False)
+    table, keys, rest = TABLE_ROWS * WIDTH * 4, 2 * UNIQUE * 8, UNIQUE * WIDTH * 4 + 128 * (WIDTH + 3 * HIDDEN) * 4 + 4
+    assert verdict.replayed == (table + rest, table + keys + rest)  # two host ops write the keys and the rows
+    share = (table + rest) / (table + keys + rest)
+    assert verdict.as_dict()["coverage"]["replayed_share"] == round(share, 6)
+    assert f"{100 * share:.4g} % of the bytes" in verdict.lines()[-1]
+    assert verdict_of(left_graph=False).replayed_share is None
+
+
 def test_a_last_bit_is_rounding_and_carriers_are_not_accused(verdict_of):
     verdict = verdict_of(noise=2.0**-24)
     assert (verdict.kind, verdict.suspects) == (Kind.ROUNDING, ())
