@@ -144,6 +144,7 @@ def _of_examination(case: _Case, exam: Examination, dump: Dump, graph: Graph, si
     verdict = _guilty(base, sources, blames)
     if overwrites:
         verdict = _with(verdict, [overwrite_row(found) for found in overwrites[:SHOWN]])
+        verdict = replace(verdict, suspects=(*verdict.suspects, *_spoilt(overwrites, side)))
     if mode is not None:
         text = f"{len(sources)} ops err alike: rounding their inputs to {mode} explains them; no side declares {mode}."
         row: Mapping[str, Any] = {"text": text, "arithmetic": mode, "ops": len(sources)}
@@ -188,8 +189,7 @@ def _guilty(base: Verdict, sources: Sequence[OpCheck], blames: Sequence[Blame]) 
 def _overwritten(base: Verdict, overwrites: Sequence[Overwrite], sources: Sequence[OpCheck]) -> Verdict:
     first = overwrites[0]
     mine = [o for o in overwrites if o.producer.name == first.producer.name]
-    names = dict.fromkeys((o.producer.name, o.producer.type) for o in overwrites)
-    suspects = [Suspect(n, t, base.side, note="read differs from what was written") for n, t in names]
+    suspects = _spoilt(overwrites, base.side)
     return replace(
         base,
         kind=Kind.MEMORY_OVERWRITTEN,
@@ -203,6 +203,12 @@ def _overwritten(base: Verdict, overwrites: Sequence[Overwrite], sources: Sequen
         ),
         suspects=(*suspects, *(suspect(check, None, base.side) for check in sources)),
     )
+
+
+def _spoilt(overwrites: Sequence[Overwrite], side: str) -> list[Suspect]:
+    """The producers whose output was read otherwise than written, each once."""
+    names = dict.fromkeys((o.producer.name, o.producer.type) for o in overwrites)
+    return [Suspect(n, t, side, note="read differs from what was written") for n, t in names]
 
 
 def _of_differences(case: _Case, exams: Mapping[str, Examination]) -> Verdict:

@@ -103,7 +103,7 @@ def test_cli_is_short_and_has_no_logic() -> None:
 
 def test_only_what_runs_steps_meets_the_engine() -> None:
     allowed = {"device.py", "training.py", "experiment.py", "step_replay.py"}
-    allowed |= {"fault_modules.py", "fault_sides.py", "fault_trials.py"}  # of bench faults
+    allowed |= {"fault_modules.py", "fault_several.py", "fault_sides.py", "fault_trials.py"}  # of bench faults
     met = {
         p.name
         for p in (ROOT / "precision_tool").rglob("*.py")

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from engine.errors import FaultError
 from engine.npu.compiler import Compiler, IsTraining
 from engine.npu.executor import Call, Run
 from engine.npu.fault_effects import BuiltinFault
 from engine.npu.fault_modules import ModuleFault
+from engine.npu.fault_several import SEPARATOR, SeveralFaults
 from engine.npu.faults import is_builtin, parse_fault
 from engine.npu.host import HostGraph
 from engine.npu.options import DeviceOptions
@@ -31,8 +33,11 @@ Array = NDArray[np.generic]
 class Fault(Protocol):
     """A fault on the operators of a device."""
 
-    changed_steps: set[int]
     target: str
+
+    @property
+    def changed_steps(self) -> set[int]:
+        """Training steps in which it has changed a bit."""
 
     def prepare(self, graph: DeviceGraph) -> None:
         """Called before each training step; raises FaultError if the fault has no place in the graph."""
@@ -93,6 +98,11 @@ class EmulatedDevice:
     def fault_steps(self) -> frozenset[int]:
         """Training steps in which the fault has changed a bit; a fault may find nothing to spoil in some."""
         return frozenset() if self._fault is None else frozenset(self._fault.changed_steps)
+
+    @property
+    def steps_by_fault(self) -> Mapping[str, frozenset[int]]:
+        """Of several faults at once: text of each -> training steps in which it has changed a bit; else empty."""
+        return self._fault.steps_by_fault if isinstance(self._fault, SeveralFaults) else {}
 
     @property
     def fault_target(self) -> str:
@@ -159,10 +169,21 @@ def make_fault(text: str, seed: int) -> Fault | None:
     Raises:
         FaultError: the text is wrong.
     """
+    parts = [part for part in text.split(SEPARATOR) if part]
+    if len(parts) > 1:
+        return SeveralFaults([_builtin(part, seed) for part in parts])
     if not is_builtin(text):
         return ModuleFault(text)
     spec = parse_fault(text)
     return None if spec is None else BuiltinFault(spec, seed)
+
+
+def _builtin(text: str, seed: int) -> BuiltinFault:
+    """One of several faults."""
+    spec = parse_fault(text) if is_builtin(text) else None
+    if spec is None:
+        raise FaultError(f"fault {text!r}: several faults at once, with {SEPARATOR!r} between them, are KIND@OP each")
+    return BuiltinFault(spec, seed)
 
 
 class _Clock:

@@ -66,9 +66,13 @@ class BuiltinFault:
                 raise
             self._resolved[graph.graph_id] = ""
 
+    def hits(self, graph: DeviceGraph, name: str) -> bool:
+        """Whether it is this operator of a prepared graph that the fault spoils."""
+        return self._resolved.get(graph.graph_id) == name
+
     def execute(self, graph: DeviceGraph, call: Call, step: int) -> tuple[list[Array], list[Array]]:
         """Runs one operator, with the fault if it is the one."""
-        if self._resolved.get(graph.graph_id) != call.task.op.name:
+        if not self.hits(graph, call.task.op.name):
             outputs = call.compute(call.inputs)
             return outputs, outputs
         right = call.compute(call.inputs)

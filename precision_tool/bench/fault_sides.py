@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 
 Feeds = dict[Any, Any]
 
+SEPARATOR = ";"
+"""Between several faults of one device."""
+
 
 @dataclass(frozen=True)
 class Case:

@@ -19,11 +19,13 @@ import numpy as np
 from dumpers.settings import Settings
 from precision_tool.bench.fault_changes import drawn_change, variable_names
 from precision_tool.bench.fault_classes import CLASSES, GROUPS, FaultClass, group_of, right_answers
-from precision_tool.bench.fault_sides import Case, Change, clear, dump_device, record_golden
+from precision_tool.bench.fault_several import Several, draw, scored
+from precision_tool.bench.fault_sides import SEPARATOR, Case, Change, clear, dump_device, record_golden
 
 if TYPE_CHECKING:
     from compare.verdict import Verdict
     from dumpers.graph import Graph, Op
+    from dumpers.records import Dump
     from engine.npu.device import EmulatedDevice
 
 DRAWS = 6
@@ -77,16 +79,18 @@ class Batch:
         seed: Of all that is drawn.
         wanted: Numbers of classes in :data:`CLASSES`, one a trial.
         clean: Pairs without a fault.
+        several: Steps with several faults at once.
     """
 
     case: Case
     seed: int
     wanted: tuple[int, ...]
     clean: int
+    several: int = 0
 
 
-def run_batch(batch: Batch) -> tuple[list[Outcome], list[str]]:
-    """Runs the trials in order; also returns what could not be drawn, a line each."""
+def run_batch(batch: Batch) -> tuple[list[Outcome], list[Several], list[str]]:
+    """Runs the trials in order; also returns steps with several faults, and what could not be drawn, a line each."""
     with tempfile.TemporaryDirectory(prefix="bench-faults-") as folder:
         bench = _Bench(batch, Path(folder))
         outcomes = [bench.clean(number) for number in range(batch.clean)]
@@ -97,7 +101,8 @@ def run_batch(batch: Batch) -> tuple[list[Outcome], list[str]]:
                 missing.append(f"{CLASSES[number].name}: nothing to hit in {batch.case.model}")
             else:
                 outcomes.append(outcome)
-        return outcomes, missing
+        many = [found for _ in range(batch.several) if (found := bench.several()) is not None]
+        return outcomes, many, missing
 
 
 class _Bench:
@@ -131,6 +136,27 @@ class _Bench:
                 outcome = self._change(chosen, case, size)
             if outcome is not None:
                 return outcome
+        return None
+
+    def several(self) -> Several | None:
+        """Two to five faults in one step; None where fewer than two changed a bit in several draws."""
+        from engine.errors import FaultError
+
+        for _ in range(DRAWS):
+            case = replace(self._batch.case, numerics=str(self._random.choice(["fp32", "mix"])))
+            texts = draw(self._graph(case), self._random)
+            if len(texts) < 2:
+                continue
+            try:
+                root, device = self._device(case, 0, Change(), SEPARATOR.join(texts))
+            except FaultError:
+                continue
+            changed = [text for text in texts if 0 in device.steps_by_fault[text]]
+            if len(changed) > 1:
+                verdict, _, _ = self._verdict(root, self._reference(0, Change()))
+                clear(root)
+                return scored(str(case), changed, verdict)
+            clear(root)
         return None
 
     def _fault(self, chosen: FaultClass, case: Case, size: str) -> Outcome | None:
@@ -215,24 +241,29 @@ class _Bench:
         return self._golden[key]
 
     def _judged(self, hit: _Hit, root: Path, golden: tuple[Any, Any]) -> Outcome:
-        from compare.judge import judge
         from compare.pairing import pair_dumps
         from precision_tool.bench.fault_rivals import first_disliked
-        from precision_tool.workbench import Workbench
 
-        workbench = Workbench(replace(Settings(), root_dir=root))
         start = time.perf_counter()
-        leaves, _ = workbench.latest_leaves()
-        leaf = max(leaves, key=lambda one: len(workbench.read_dump(one)))
-        left, graph = workbench.read_dump(leaf), workbench.graph_beside(leaf)
-        if graph is None:
-            raise AssertionError(f"{leaf}: no graph lies beside the dump")
-        verdict = judge(left, golden[0], left_graph=graph, right_graph=golden[1])
+        verdict, left, graph = self._verdict(root, golden)
         seconds = time.perf_counter() - start
         disliked = first_disliked(pair_dumps(left, golden[0], graph))
         outcome = hit.outcome(verdict, graph, disliked, seconds)
         clear(root)
         return outcome
+
+    @staticmethod
+    def _verdict(root: Path, golden: tuple[Any, Any]) -> tuple[Verdict, Dump, Graph]:
+        from compare.judge import judge
+        from precision_tool.workbench import Workbench
+
+        workbench = Workbench(replace(Settings(), root_dir=root))
+        leaves, _ = workbench.latest_leaves()
+        leaf = max(leaves, key=lambda one: len(workbench.read_dump(one)))
+        left, graph = workbench.read_dump(leaf), workbench.graph_beside(leaf)
+        if graph is None:
+            raise AssertionError(f"{leaf}: no graph lies beside the dump")
+        return judge(left, golden[0], left_graph=graph, right_graph=golden[1]), left, graph
 
 
 @dataclass(frozen=True)
@@ -300,7 +331,9 @@ def _behind(op: Op, graph: Graph) -> Iterator[str]:
             yield from (variable.name, *variable.originals)
 
 
-def spread(classes: Sequence[int], cases: Sequence[Case], per_class: int, seed: int, clean: int) -> list[Batch]:
+def spread(
+    classes: Sequence[int], cases: Sequence[Case], per_class: int, seed: int, clean: int, several: int = 0
+) -> list[Batch]:
     """Deals trials onto models: each class ``per_class`` times, on another model each time.
 
     Args:
@@ -309,9 +342,10 @@ def spread(classes: Sequence[int], cases: Sequence[Case], per_class: int, seed: 
         per_class: Trials of each class.
         seed: Shifts who gets what.
         clean: Pairs without a fault of each model.
+        several: Steps with several faults of each model.
     """
     wanted: dict[int, list[int]] = {number: [] for number in range(len(cases))}
     for place, chosen in enumerate(classes):
         for turn in range(per_class):
             wanted[(seed + place * 7 + turn * 5) % len(cases)].append(chosen)
-    return [Batch(case, seed, tuple(wanted[number]), clean) for number, case in enumerate(cases)]
+    return [Batch(case, seed, tuple(wanted[number]), clean, several) for number, case in enumerate(cases)]

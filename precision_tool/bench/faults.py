@@ -16,9 +16,11 @@ from concurrent.futures import ProcessPoolExecutor
 from statistics import median
 from typing import Final
 
+from precision_tool.bench import fault_several
 from precision_tool.bench.fault_backends import RealPair, backends, real_pairs
 from precision_tool.bench.fault_classes import CLASSES
 from precision_tool.bench.fault_rivals import RULES
+from precision_tool.bench.fault_several import Several
 from precision_tool.bench.fault_sides import Case
 from precision_tool.bench.fault_trials import Outcome, run_batch, spread
 from precision_tool.bench.measure import Plain, Report, Row, machine
@@ -27,6 +29,9 @@ MODELS: Final = ("little_demo", "DCNv2", "DLRM", "WideDeep", "MMoE", "xDeepFM")
 PER_CLASS: Final = 12
 CLEAN: Final = 20
 """Pairs without a fault of each model and kind of variables: both arithmetics in ten steps."""
+
+SEVERAL: Final = 10
+"""Steps with two to five faults of each model and kind of variables."""
 
 REAL_TURNS: Final = 2
 """Batches of each model on each real backend."""
@@ -49,16 +54,19 @@ def run(*, small: bool, seed: int, progress: Progress) -> Report:
     if small:
         cases = cases[4:5]
         numbers = [k for k in numbers if CLASSES[k].name in SMALL_CLASSES]
-    batches = spread(numbers, cases, 1 if small else PER_CLASS, seed, 2 if small else CLEAN)
+    per_class, clean, several = (1, 2, 1) if small else (PER_CLASS, CLEAN, SEVERAL)
+    batches = spread(numbers, cases, per_class, seed, clean, several)
     outcomes: list[Outcome] = []
+    many: list[Several] = []
     missing: list[str] = []
     workers = max(1, min(len(batches), os.cpu_count() or 1))
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     context = multiprocessing.get_context("spawn")
     pool = ProcessPoolExecutor(workers, mp_context=context, max_tasks_per_child=1)
     try:
-        for done, (found, lacking) in enumerate(pool.map(run_batch, batches), 1):
+        for done, (found, together, lacking) in enumerate(pool.map(run_batch, batches), 1):
             outcomes += found
+            many += together
             missing += lacking
             progress("models", done, len(batches))
     finally:
@@ -76,7 +84,9 @@ def run(*, small: bool, seed: int, progress: Progress) -> Report:
         "workers": workers,
         "not_drawn": missing,
     }
-    return Report(tuple(_rows(outcomes, pairs)), summary(outcomes, pairs), setup)
+    return Report(
+        tuple(_rows(outcomes, pairs)), {**summary(outcomes, pairs), "several": fault_several.summary(many)}, setup
+    )
 
 
 def summary(outcomes: Sequence[Outcome], pairs: Sequence[RealPair] = ()) -> dict[str, Plain]:

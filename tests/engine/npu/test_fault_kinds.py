@@ -364,3 +364,28 @@ def test_changed_steps_are_true_to_the_bits(run_with, clean, kind):
                 if place[0] == name
             )
         assert (0 in device.fault_steps) == wrote, name
+
+
+def test_several_faults_hit_an_operator_each_and_know_their_steps(run_with):
+    texts = [f"scale@{DENSE}:factor=2", f"nan@{ADAM}:index=3"]
+    steps, device = run_with(";".join(texts), steps=2)
+    # The NaN of the first step is still in the weight in the second, where the fault changes nothing any more.
+    assert device.steps_by_fault == {texts[0]: frozenset({0, 1}), texts[1]: frozenset({0})}
+    assert device.fault_steps == {0, 1}
+    assert np.isnan(steps.runs[0][ADAM].outputs[0].reshape(-1)[3])
+    plain, _ = run_with("none")
+    np.testing.assert_array_equal(steps.runs[0][DENSE].outputs[0], 2 * plain.runs[0][DENSE].outputs[0])
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"scale@{DENSE};bias@{DENSE}", "takes one fault"),
+        (f"scale@{DENSE};some.module:call", "KIND@OP each"),
+        (f"scale@{DENSE};none", "KIND@OP each"),
+        (f"scale@{DENSE};scale@nowhere", "nowhere"),
+    ],
+)
+def test_several_faults_that_do_not_go_together_are_refused(run_with, text, said):
+    with pytest.raises(FaultError, match=said):
+        run_with(text)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from compare.verdict import Kind, Suspect, Verdict
 from engine.npu.faults import KINDS
-from precision_tool.bench import faults
+from precision_tool.bench import fault_several, faults
 from precision_tool.bench.fault_classes import CLASSES, GROUPS, group_of
 from precision_tool.bench.fault_sides import Case
 from precision_tool.bench.fault_trials import Outcome, spread
@@ -38,6 +39,9 @@ def test_small_trials_are_found_and_clean_pairs_are_not_accused(data):
     assert (summary["top1"], summary["kind"], summary["false_accusations"]) == (1.0, 1.0, 0)
     assert set(summary["by_class"]) == set(faults.SMALL_CLASSES)
     assert summary["misses"] == {}
+    several = summary["several"]
+    assert (several["graphs"], several["listed"], several["precision"], several["misses"]) == (1, 1.0, 1.0, {})
+    assert 2 <= several["faults"] <= 5
 
 
 def test_the_same_seed_gives_the_same_figures(data):
@@ -92,6 +96,17 @@ def test_the_summary_counts_hits_misses_and_accusations():
     assert found["rivals"]["allclose"] == {"top1": 0.0, "false_accusations": 1}
     assert len(found["misses"]) == 2
     assert "because" in found["misses"]["0"]
+
+
+def test_several_faults_are_counted_by_suspect():
+    suspects = tuple(
+        Suspect(op, "Add", side) for op, side in [("a", "left"), ("b", "right"), ("x", "left"), ("a", "left")]
+    )
+    one = fault_several.scored("m", ["scale@a:factor=2", "nan@b", "bias@c"], Verdict(Kind.OPERATOR, suspects=suspects))
+    assert (one.listed, one.missed, one.innocent) == (1, ("b", "c"), ("x",))
+    found = fault_several.summary([one, fault_several.Several("m", ("a", "b"), (), ())])
+    assert (found["graphs"], found["faults"], found["listed"], found["precision"]) == (2, 5, 0.6, 0.75)
+    assert list(found["misses"]) == ["0"]
 
 
 @pytest.mark.parametrize(
