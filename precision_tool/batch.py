@@ -35,7 +35,7 @@ def run(call: Call, workbench: Workbench, *, as_json: bool = False) -> int:
     finally:
         progress.clear()
     if as_json:
-        render.print_json(render.json_document(call.command.name, result))
+        _print_document(render.json_document(call.command.name, result), int(result.exit_code))
     else:
         render.show(result)
     return int(result.exit_code)
@@ -55,7 +55,7 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
     except HelpRequest as request:
         if "--json" in words:
             result = Result(title="", data={"help": request.text})
-            render.print_json(render.json_document(_command_of(words), result))
+            _print_document(render.json_document(_command_of(words), result), 0)
         else:
             render.show_text(request.text)
         return 0
@@ -63,7 +63,7 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except KeyboardInterrupt as error:
-        return _failed(words, str(error) or "interrupted", exit_code_of(error))
+        return _stopped(words, error)
     except PrecisionToolError as error:
         return _failed(words, str(error), exit_code_of(error))
     except OSError as error:
@@ -81,6 +81,23 @@ def guarded(words: Sequence[str], action: Callable[[], int]) -> int:
 _heard: list[int] = []
 """Interrupts since the front started."""
 
+_printed: list[int] = []
+"""Exit codes of the documents that were printed since then: one at most."""
+
+
+def _print_document(text: str, exit_code: int) -> None:
+    """Prints the one document. An interrupt meanwhile would cut it short, and have a second one follow."""
+    before = signal.getsignal(signal.SIGINT)
+    held = threading.current_thread() is threading.main_thread() and before is not None
+    if held:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        render.print_json(text)
+        _printed.append(exit_code)
+    finally:
+        if held:
+            signal.signal(signal.SIGINT, before)
+
 
 def _hear_interrupts() -> None:
     """Makes Ctrl-C raise KeyboardInterrupt and be remembered.
@@ -88,6 +105,7 @@ def _hear_interrupts() -> None:
     An interrupt while a library in C is loaded comes out as whatever error the library makes of it.
     """
     _heard.clear()
+    _printed.clear()
     usual = (signal.default_int_handler, signal.SIG_DFL)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(signal.SIGINT) in usual:
         signal.signal(signal.SIGINT, _interrupt)
@@ -108,10 +126,15 @@ def _interrupted(error: BaseException) -> bool:
     return isinstance(seen, KeyboardInterrupt)
 
 
+def _stopped(words: Sequence[str], error: KeyboardInterrupt) -> int:
+    """Ends after Ctrl-C; where the answer is out already, whole, as if it had come too late."""
+    return _printed[-1] if _printed else _failed(words, str(error) or "interrupted", exit_code_of(error))
+
+
 def _failed(words: Sequence[str], message: str, exit_code: int) -> int:
     if "--json" in words:
         try:
-            render.print_json(render.json_error(_command_of(words), exit_code, message))
+            _print_document(render.json_error(_command_of(words), exit_code, message), exit_code)
             return exit_code
         except OSError:  # stdout is what cannot be written
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import os
 import signal
@@ -14,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import cli
 from dumpers.errors import UsageError
 from dumpers.settings import Settings
 from precision_tool import batch, dispatch, render
@@ -198,6 +200,40 @@ def test_ctrl_c_in_the_program_itself(tmp_path, project_root) -> None:
         assert document["error"].startswith("interrupted")
     done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert json.loads(done.stdout)["result"]["comparisons"][0]["judged"] == 300
+
+
+@pytest.mark.parametrize("words", [["--json", "info", "."], ["--json", "info", "nowhere"]])
+def test_an_interrupt_while_the_document_is_written_leaves_one_whole_document(tmp_path, monkeypatch, words) -> None:
+    class Slow(io.StringIO):
+        def write(self, text: str) -> int:
+            half = len(text) // 2
+            super().write(text[:half])
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.01)
+            super().write(text[half:])
+            return len(text)
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.npy").write_bytes(b"")
+    monkeypatch.setattr(sys, "stdout", Slow())
+    code = cli.main(words)
+    document = json.loads(sys.stdout.getvalue())
+    assert (document["exit_code"], document["ok"]) == (code, code in (0, 1))
+    assert code != 130
+
+
+def test_an_interrupt_after_the_document_prints_no_second_one(tmp_path, monkeypatch, capsys) -> None:
+    whole = batch._print_document
+
+    def interrupted(text: str, code: int) -> None:
+        whole(text, code)
+        raise KeyboardInterrupt  # between the print and the end of the program
+
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("x")
+    monkeypatch.setattr(batch, "_print_document", interrupted)
+    code = cli.main(["--json", "info", "."])
+    assert json.loads(capsys.readouterr().out)["exit_code"] == code
 
 
 def test_a_terminal_that_closed_ends_the_drawing_and_not_the_work() -> None:
