@@ -1,9 +1,9 @@
 """The classes of ``bench faults``: what is done wrong, where, how much, and which answers are right.
 
 A class is a fault kind of the emulated device on a group of operators, or a change of what the device is given (batch,
-weights, seeds, precision). A lookup whose rows were swapped, or whose tail was lost, is rightly called ``table_lookup``
-or ``operator``; sums by place are part of the optimizer's work or operators by themselves. For a changed batch, weight
-or seed the right op is the one that reads it.
+weights, seeds, precision). A lookup whose rows were swapped or are stale, or whose tail was lost, is rightly called
+``table_lookup`` or ``operator``; sums by place are part of the optimizer's work or operators by themselves. For a
+changed batch, weight or seed the right op is the one that reads it.
 """
 
 from __future__ import annotations
