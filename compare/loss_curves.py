@@ -1,6 +1,8 @@
 """Two loss curves: identical, honest noise, or different, and from which step on.
 
-One run a side. A difference is *different* where it is beyond what may happen without a fault:
+One run a side. A difference is *different* where it is beyond rounding of the loss and the noise of the batches.
+Rounding that grows through the weights is not in it: honest runs that drift apart are called different after some tens
+of steps (docs/how-to/loss.md has the counts).
 
 * at the first step both sides have the same weights, so only rounding counts: ``rounding * |loss|``;
 * at a later step rounding has been through the weights. The limit is ``rounding * |loss| + z * sigma``: sigma is the
