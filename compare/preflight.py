@@ -11,6 +11,7 @@ import numpy as np
 from compare.isolation import input_records, same_bits
 from compare.kernels.table import device_type
 from compare.metrics import compare_arrays
+from compare.table_names import VARIABLES
 from compare.views import original_layouts
 from dumpers.dtypes import WITHOUT_VALUE, is_float
 from dumpers.errors import DataError
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from dumpers.records import Dump, TensorRecord
 
 FEEDS = frozenset({"Data", "Placeholder", "PlaceholderWithDefault"})
-VARIABLES = frozenset({"Variable", "VariableV2", "VarHandleOp"})
 WEIGHTS = VARIABLES | {"ReadVariableOp"}
 _UPDATES = ("Apply", "Assign", "Scatter", "SparseApply", "StridedSliceAssign")
 _RANDOM = ("Random", "Multinomial", "TruncatedNormal", "StatelessTruncated", "ParameterizedTruncated", "Dropout")

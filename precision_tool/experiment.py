@@ -102,18 +102,11 @@ def _golden(experiment: Experiment, progress: Progress) -> TrainingReport:
 def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport, bool]:
     """Trains on the device; also tells whether its fault changed anything in the dumped steps."""
     from precision_tool.device import device_of
-    from precision_tool.training import golden_config, train
+    from precision_tool.training import train
 
-    config = golden_config()
-    custom_op = options.npu_optimizer(config)
-    workspace = Workspace(experiment.settings.data_root)
-    options.prepare(workspace, experiment.settings, os.environ)
-    options.fill_parameters(custom_op, "dump", workspace, experiment.settings)
-    parameters = custom_op.parameter_map
-    parameters["use_off_line"].b = True
-    parameters["precision_mode"].s = PRECISION_MODES[experiment.numerics].encode()
-    parameters["emulated_fault"].s = experiment.fault.encode("utf-8", "surrogateescape")
-    parameters["emulated_seed"].i = experiment.plan.seed
+    config = device_config(
+        experiment.settings, numerics=experiment.numerics, fault=experiment.fault, seed=experiment.plan.seed
+    )
     devices = []
 
     def remembered(session: tf.compat.v1.Session) -> tf.compat.v1.Session:
@@ -124,6 +117,30 @@ def _device(experiment: Experiment, progress: Progress) -> tuple[TrainingReport,
     wanted = steps.parse_steps(experiment.settings.tf_dump_step)
     spoilt = [step for device in devices if device is not None for step in device.fault_steps]
     return report, any(step in wanted for step in spoilt)
+
+
+def device_config(settings: Settings, *, numerics: str, fault: str = "", seed: int = 0) -> tf.compat.v1.ConfigProto:
+    """Returns the session configuration of the emulated device that dumps into the workspace of the settings.
+
+    Args:
+        settings: Where to dump, and which steps.
+        numerics: One of :data:`PRECISION_MODES`.
+        fault: Text of the fault to inject, empty for none.
+        seed: Of what the fault draws.
+    """
+    from precision_tool.training import golden_config
+
+    config = golden_config()
+    custom_op = options.npu_optimizer(config)
+    workspace = Workspace(settings.data_root)
+    options.prepare(workspace, settings, os.environ)
+    options.fill_parameters(custom_op, "dump", workspace, settings)
+    parameters = custom_op.parameter_map
+    parameters["use_off_line"].b = True
+    parameters["precision_mode"].s = PRECISION_MODES[numerics].encode()
+    parameters["emulated_fault"].s = fault.encode("utf-8", "surrogateescape")
+    parameters["emulated_seed"].i = seed
+    return config
 
 
 def _prepare_sessions() -> None:

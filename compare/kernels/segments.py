@@ -12,6 +12,7 @@ products, and the lowest (highest) number of its dtype in the other maxima (mini
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from compare.bounds import FORMATS, Array, Real
-from compare.kernels.base import Call, Kernel, KernelError, checked_indices, checked_shape
+from compare.kernels.base import Call, Kernel, KernelError, checked_indices, checked_scratch, checked_shape
 from compare.kernels.gather_scatter import segment_error
 
 
@@ -34,6 +35,8 @@ def _segments(call: Call) -> tuple[Array, Array, int]:
         count = int(ids.max()) + 1 if ids.size else 0
         if ids.size and ids.min() < 0:
             raise KernelError("negative segment id")
+        if count > ids.size:  # a damaged id, or one that is far off, would lay out rows that nothing fills
+            checked_scratch(count * math.prod(data.shape[ids.ndim :]), "segments that have no rows")
     flat = ids.reshape(-1).astype(np.int64)
     rows = data.reshape((flat.size, *data.shape[ids.ndim :]))
     if np.any(flat < 0):

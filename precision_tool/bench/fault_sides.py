@@ -5,7 +5,6 @@ Weights, batch and seeds are the same on both; a :class:`Change` is what one sid
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -21,9 +20,6 @@ if TYPE_CHECKING:
     from engine.npu.device import EmulatedDevice
 
 Feeds = dict[Any, Any]
-
-SEPARATOR = ";"
-"""Between several faults of one device."""
 
 
 @dataclass(frozen=True)
@@ -86,23 +82,12 @@ def dump_device(
     """
     import tensorflow as tf
 
-    from dumpers.capture import options
     from precision_tool import device
-    from precision_tool.experiment import PRECISION_MODES
-    from precision_tool.training import golden_config
+    from precision_tool.experiment import device_config
 
     device.install()
     settings = replace(Settings(), root_dir=root, tf_dump_step=str(step))
-    config = golden_config()
-    custom_op = options.npu_optimizer(config)
-    workspace = Workspace(settings.data_root)
-    options.prepare(workspace, settings, os.environ)
-    options.fill_parameters(custom_op, "dump", workspace, settings)
-    parameters = custom_op.parameter_map
-    parameters["use_off_line"].b = True
-    parameters["precision_mode"].s = PRECISION_MODES[case.numerics].encode()
-    parameters["emulated_fault"].s = fault.encode()
-    parameters["emulated_seed"].i = seed
+    config = device_config(settings, numerics=case.numerics, fault=fault, seed=seed)
     made, batches = _built(case, step, change)
     with tf.compat.v1.Session(graph=made.graph, config=config) as session:
         _train(session, made, batches, change)

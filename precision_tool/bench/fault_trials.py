@@ -20,7 +20,7 @@ from dumpers.settings import Settings
 from precision_tool.bench.fault_changes import drawn_change, variable_names
 from precision_tool.bench.fault_classes import CLASSES, GROUPS, FaultClass, group_of, right_answers
 from precision_tool.bench.fault_several import Several, draw, scored
-from precision_tool.bench.fault_sides import SEPARATOR, Case, Change, clear, dump_device, record_golden
+from precision_tool.bench.fault_sides import Case, Change, clear, dump_device, record_golden
 
 if TYPE_CHECKING:
     from compare.verdict import Verdict
@@ -141,6 +141,7 @@ class _Bench:
     def several(self) -> Several | None:
         """Two to five faults in one step; None where fewer than two changed a bit in several draws."""
         from engine.errors import FaultError
+        from engine.npu.fault_several import SEPARATOR
 
         for _ in range(DRAWS):
             case = replace(self._batch.case, numerics=str(self._random.choice(["fp32", "mix"])))

@@ -278,15 +278,25 @@ def test_a_fused_op_with_wrong_arithmetic_is_an_operator(verdict_of):
     assert (verdict.kind, verdict.op) == (Kind.OPERATOR, "fcmatfcbiasfcrelu")
 
 
-def test_what_changes_between_writer_and_reader_blames_the_producer(verdict_of):
-    def stamp(a):
-        a = a.copy()
-        a.reshape(-1)[10:14] = 7
-        return a
+def stamp(a):
+    a = a.copy()
+    a.reshape(-1)[10:14] = 7
+    return a
 
+
+def test_what_changes_between_writer_and_reader_blames_the_producer(verdict_of):
     verdict = verdict_of(fused=False, read={("restore", 0): stamp})
     assert (verdict.kind, verdict.op) == (Kind.MEMORY_OVERWRITTEN, "lookup")
     assert [(row["consumer"], row["input"], row["differing"]) for row in verdict.evidence] == [("restore", 0, 4)]
+
+
+def test_an_op_that_errs_before_a_tensor_is_overwritten_is_first_and_both_are_suspects(verdict_of):
+    earlier = verdict_of(fused=False, touch={"lookup": scaled(1.5)}, read={("fc/bias", 0): stamp})
+    assert (earlier.kind, earlier.op) == (Kind.OPERATOR, "lookup")
+    assert [suspect.op for suspect in earlier.suspects] == ["lookup", "fc/mat"]
+    later = verdict_of(fused=False, touch={"fc/relu": scaled(1.5)}, read={("restore", 0): stamp})
+    assert (later.kind, later.op) == (Kind.MEMORY_OVERWRITTEN, "lookup")
+    assert [suspect.op for suspect in later.suspects] == ["lookup", "fc/relu"]
 
 
 def test_other_feeds_come_before_any_accusation(verdict_of, make):

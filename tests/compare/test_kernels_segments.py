@@ -136,6 +136,8 @@ def test_faults_are_found():
     ("UnsortedSegmentMin", [np.ones(3), np.array([0, 1, 2]), np.int64(2**40)]),
     ("UnsortedSegmentProd", [np.ones(3), np.array([0, 1, 2]), np.int32(-1)]),
     ("SegmentMax", [np.ones((3, 2**10)), np.array([0, 1, 2**40])]),
+    ("SegmentMax", [np.ones(3), np.array([0, 1, 2**25])]),
+    ("SegmentSum", [np.ones((3, 8)), np.array([0, 1, 2**22])]),
     ("SparseSegmentSumGradV2", [np.ones((3, 2)), np.array([0, 7]), np.array([0, 1]), np.int32(5)]),
 ])  # fmt: skip
 def test_damaged_dumps_are_reasons(kind, inputs):

@@ -95,6 +95,16 @@ def test_texts():
         ("module:", "package.module:callable"),
         ("no_such_module_anywhere:f", "cannot be imported"),
         ("json:no_such_function", "has no callable"),
+        ("intermittent@x:kind=flicker", "no kind 'flicker' to repeat"),
+        ("intermittent@x:intermittent", "no kind 'intermittent'"),
+        ("intermittent@x:every=0", "at least 1"),
+        ("intermittent@x:kind=nan,factor=2", "nan takes index"),
+        ("intermittent@x:scale,2", "scale takes factor"),
+        ("bias@x:value=nan", "must be a number"),
+        ("sign_flip@x:share=2", "at most 1"),
+        ("row_swap@x:0", "at least 1"),
+        ("eps@x:value=-1", "in 0 .. 1"),
+        ("no_bias_correction@x:1", "takes no parameters"),
     ],
 )
 def test_wrong_texts(text, complaint):
