@@ -163,6 +163,7 @@ def _from_events(path: Path, name: str | None, prefer: Sequence[str]) -> LossCur
 
 def _from_csv(text: str, path: Path) -> tuple[list[Found], list[str]]:
     lines = text.splitlines()
+    notes = _unfinished(text, path)
     first = next((line for line in lines if line.strip()), "")
     delimiter = max(",;\t", key=first.count)
     try:
@@ -178,7 +179,15 @@ def _from_csv(text: str, path: Path) -> tuple[list[Found], list[str]]:
             raise DataError(f"{path}: {len(head)} columns without a header; what they are cannot be told")
     else:
         names, rows = head, rows[1:]
-    return _columns(path, names, rows)
+    found, empty = _columns(path, names, rows)
+    return found, [*notes, *empty]
+
+
+def _unfinished(text: str, path: Path) -> list[str]:
+    """Says that the last value may have lost digits: a number cut in its middle is still a number."""
+    if text.endswith(("\n", "\r")):
+        return []
+    return [f"{path}: its last line has no end; if the file was cut there, the last value is not whole"]
 
 
 def _columns(path: Path, names: list[str], rows: list[tuple[int, list[str]]]) -> tuple[list[Found], list[str]]:
@@ -245,7 +254,8 @@ def _from_log(path: Path, regex: str) -> LossCurve:
         raise UsageError(f"--regex {regex}: has a step and no value; call the value's group (?P<loss>...)")
     steps: list[int] = []
     values: list[float] = []
-    for number, line in enumerate(_text(path).splitlines(), 1):
+    text = _text(path)
+    for number, line in enumerate(text.splitlines(), 1):
         match = pattern.search(line)
         if match is None or match[group] is None:
             continue
@@ -257,4 +267,4 @@ def _from_log(path: Path, regex: str) -> LossCurve:
         values.append(value)
     if not values:
         raise DataError(f"{path}: no line matches --regex {regex}")
-    return _curve(path, "", (steps, values))
+    return _curve(path, "", (steps, values), _unfinished(text, path))

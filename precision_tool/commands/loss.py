@@ -25,13 +25,16 @@ PREFERRED: dict[str, tuple[str, ...]] = {"left": ("loss", "losses.npu"), "right"
 
 SHOWN_STEPS = 5
 
+NEXT = "to tell which: give several runs a side (-lt, -rt), or dump the first step of both sides and ask verdict"
+
 
 class Loss:
-    """Compare the loss curves of two runs: identical, honest noise, or different, and from which step on.
+    """Compare the loss curves of two runs: identical, honest noise, different, or unclear, and from which step on.
 
     A and B are CSV, JSON (of demo --json too, then B may be left out), TensorFlow event files or their folder, or text
-    logs read by --regex. With one run a side the limits are what rounding and the noise of the batches explain. With
-    more runs of a side (-lt, -rt) a permutation test decides at a stated level. A NaN is always a finding.
+    logs read by --regex. With one run a side the first step, the mean and a NaN decide; a later step beyond rounding
+    and the noise of the batches is unclear, since rounding grows in training. With more runs of a side (-lt, -rt) a
+    permutation test decides at a stated level. A NaN is always a finding.
     """
 
     name = "loss"
@@ -54,7 +57,7 @@ class Loss:
         )
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
-        """Compares; exit code 1 when the curves differ or have a NaN, 3 when a file is damaged."""
+        """Compares; exit code 1 for different and unclear curves and for a NaN, 3 when a file is damaged."""
         from compare import loss_curves, loss_runs
 
         _check(args)
@@ -109,11 +112,12 @@ def _result(
     problems = [problem for curve in curves for problem in curve.problems]
     broken = bool(found.not_finite)
     title = f"loss: {_words(found.kind)}: {found.reason}"
-    code = ExitCode.FOUND if broken or found.kind == "different" else ExitCode.CLEAN
+    unclear = found.kind == "unclear"
+    code = ExitCode.FOUND if broken or unclear or found.kind == "different" else ExitCode.CLEAN
     return Result(
         title=title + ("; values are not finite" if broken and "not finite" not in found.reason else ""),
         blocks=blocks,
-        notes=[note for curve in curves for note in (*curve.notes, *curve.problems)],
+        notes=[*(note for curve in curves for note in (*curve.notes, *curve.problems)), *([NEXT] if unclear else [])],
         data={
             "kind": str(found.kind),
             "reason": found.reason,
@@ -140,7 +144,7 @@ def _pair_blocks(runs: dict[str, list[LossCurve]], found: LossFinding) -> list[B
     lines = [
         f"Steps: {found.steps} in both, {both.left_only} only left, {both.right_only} only right",
         f"First step that differs: {_shown(found.first_differing)}",
-        f"First step that no honest run explains: {_shown(found.first_beyond)}",
+        f"First step beyond rounding and the noise of the batches: {_shown(found.first_beyond)}",
         f"Largest difference: {found.largest:.6g} at step {_shown(found.largest_step)}",
         f"Mean difference (left - right): {_shown(found.mean)}, p = {_shown(found.p_value)}",
         f"Noise from batch to batch: {_shown(found.sigma)}",

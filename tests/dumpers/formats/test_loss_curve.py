@@ -56,6 +56,14 @@ def test_what_trainings_write(tmp_path, text, steps, values):
     np.testing.assert_array_equal(curve.values, values)
 
 
+@pytest.mark.parametrize("regex", [None, "(.*)"])
+def test_a_last_number_that_may_have_been_cut_is_told(tmp_path, regex):
+    whole = read_loss_curve(write(tmp_path, "0.5\n0.25\n"), regex=regex)
+    cut = read_loss_curve(write(tmp_path, "0.5\n0."), regex=regex)
+    assert (whole.notes, cut.values.tolist()) == ((), [0.5, 0.0])
+    assert "no end" in " ".join(cut.notes)
+
+
 def test_the_event_files_of_tensorflow(tmp_path):
     import tensorflow as tf
 

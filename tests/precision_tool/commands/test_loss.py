@@ -16,11 +16,12 @@ from precision_tool.render import json_document, plain_lines
 def folder(tmp_path):
     random = np.random.default_rng(1)
     base = 0.4 + 0.3 * np.exp(-np.arange(200) / 40) + random.normal(0, 0.02, 200)
-    wrong, broken = base.copy(), base.copy()
-    wrong[120:] += 0.2
+    wrong, broken, late = base.copy(), base.copy(), base.copy()
+    wrong += 0.2
+    late[120:140] += 0.2
     broken[150:] = np.nan
     noisy = base * (1 + 1e-5 * np.minimum(np.arange(200), 10) * random.normal(0, 1, 200))
-    for name, values in {"a": base, "wrong": wrong, "broken": broken, "noisy": noisy}.items():
+    for name, values in {"a": base, "wrong": wrong, "broken": broken, "late": late, "noisy": noisy}.items():
         lines = [f"{step},{value!r}" for step, value in enumerate(values.tolist())]
         (tmp_path / f"{name}.csv").write_text("step,loss\n" + "\n".join(lines) + "\n")
     for side, shift in (("l", 0.0), ("r", 0.0), ("s", 0.3)):
@@ -35,7 +36,8 @@ def folder(tmp_path):
     [
         ("a", "identical", 0, None),
         ("noisy", "noise", 0, None),
-        ("wrong", "different", 1, 120),
+        ("wrong", "different", 1, 0),
+        ("late", "unclear", 1, 120),
         ("broken", "different", 1, 150),
     ],
 )
@@ -49,6 +51,7 @@ def test_kinds_and_exit_codes(folder, ask, name, kind, code, step):
     text = "\n".join(plain_lines(result))
     assert "rule of thumb" in text
     assert "o left, x right" in text
+    assert ("ask verdict" in "".join(result.notes)) == (kind == "unclear")
 
 
 def test_a_nan_of_both_sides_is_a_finding_though_the_curves_are_identical(folder, ask):
