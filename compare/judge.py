@@ -27,6 +27,7 @@ from compare.verdict import Kind, Skipped, Suspect, Verdict
 from dumpers.errors import DataError
 
 if TYPE_CHECKING:
+    from compare.measured import Watch
     from compare.pairing import Pairing
     from dumpers.graph import Graph
     from dumpers.records import Dump
@@ -51,6 +52,7 @@ class _Case:
     pairing: Pairing | None
     partners: Partners | None
     step: int | None
+    watch: Watch | None = None
 
 
 def judge(
@@ -61,11 +63,13 @@ def judge(
     right_graph: Graph | None = None,
     threads: int | None = None,
     progress: Progress | None = None,
+    watch: Watch | None = None,
 ) -> Verdict:
     """Says what makes ``left`` (the device under test) differ from ``right`` (the reference).
 
     Without ``right`` the left side is examined alone. Graphs default to those of the dumps. Without a graph of a side,
     nothing of that side can be replayed; the verdict then rests on equal inputs with unequal outputs and says so.
+    ``watch`` is told what is paired and measured on the way; the verdict is the same with and without.
     """
     left_graph = left_graph or left.graph
     left = _in_full(left, left_graph)
@@ -73,7 +77,10 @@ def judge(
         right_graph = right_graph or right.graph
         right = _in_full(right, right_graph)
     pairing = pair_dumps(left, right, left_graph) if right is not None else None
-    case = _Case(left, right, left_graph, right_graph, pairing, Partners(pairing) if pairing else None, _step(left))
+    partners = Partners(pairing) if pairing else None
+    case = _Case(left, right, left_graph, right_graph, pairing, partners, _step(left), watch)
+    if watch is not None and pairing is not None:
+        watch.paired(left, pairing)
     # An op without any tensor (a constant, a variable) is no gap; everything that is a tensor stays.
     missing = [u for u in pairing.unpaired if u.record or u.op_type not in WITHOUT_TASK] if pairing else []
     unpaired = tuple(Skipped(u.tensor, u.reason) for u in missing)
@@ -119,6 +126,8 @@ def _of_sides(case: _Case, threads: int | None, progress: Progress | None) -> Ve
         other = case.right if side == "left" else case.left
         told = partial(progress, f"replay {side}") if progress else None
         exams[side] = exam = examine(dump, graph, lender=other, threads=threads, progress=told)
+        if case.watch is not None:
+            case.watch.examined(side, exam)
         verdict = _of_examination(case, exam, dump, graph, side)
         if verdict is not None:
             return replace(_with(verdict, assumed_rows({side: exam})), replayed=_replayed(exams))

@@ -126,6 +126,21 @@ def compare_dumps(
     )
 
 
+def compare_pairs(
+    pairs: Sequence[Pair],
+    *,
+    threads: int | None = None,
+    progress: Progress | None = None,
+    options: SweepOptions | None = None,
+) -> list[ComparisonRow]:
+    """Compares pairs that somebody has made, with bounded memory; returns their rows in the order of the pairs.
+
+    A damaged file spoils its own row only. The arguments are those of :func:`compare_dumps`.
+    """
+    count = threads or min(_MAX_THREADS, os.cpu_count() or 1)
+    return _compare_all(pairs, count, progress, MEMORY_BYTES, options or SweepOptions())
+
+
 def _crew(threads: int, workers: int) -> Crew:
     if workers:
         from compare.workers import WorkerCrew

@@ -75,6 +75,11 @@ class Workspace:
         return self.root / "temp" / "decode"
 
     @property
+    def report(self) -> Path:
+        """Verdicts as HTML files."""
+        return self.root / "temp" / "report"
+
+    @property
     def vector_compare(self) -> Path:
         """Results of whole-network comparisons."""
         return self.root / "temp" / "vector_compare"

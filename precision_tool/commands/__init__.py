@@ -21,6 +21,7 @@ from precision_tool.commands.node_info import NodeInfo
 from precision_tool.commands.npu_dump import NpuDump
 from precision_tool.commands.print_tensor import PrintTensor
 from precision_tool.commands.replay import Replay
+from precision_tool.commands.report import Report
 from precision_tool.commands.run import Run
 from precision_tool.commands.summary import CompareSummary
 from precision_tool.commands.tf_dump import TfDump
@@ -33,6 +34,7 @@ COMMANDS: tuple[Command, ...] = (
     ImportData(),
     Info(),
     Verdict(),
+    Report(),
     AutoCheck(),
     VectorCompare(),
     CompareSummary(),

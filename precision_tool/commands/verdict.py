@@ -128,8 +128,7 @@ def judge_sides(sides: Sides, progress: Progress) -> Result:
     verdict = judge(
         sides.left, sides.right, left_graph=sides.left_graph, right_graph=sides.right_graph, progress=progress
     )
-    dumps = [side for side in (sides.left, sides.right) if side]
-    problems = [f"{problem.path}: {problem.reason}" for side in dumps for problem in side.problems]
+    problems = problems_of(sides)
     return Result(
         title=verdict.lines()[0],
         blocks=verdict_blocks(verdict),
@@ -138,6 +137,12 @@ def judge_sides(sides: Sides, progress: Progress) -> Result:
         exit_code=ExitCode.DATA if problems else exit_code_of(verdict),
         problems=problems,
     )
+
+
+def problems_of(sides: Sides) -> list[str]:
+    """Returns a line for each damaged file of both dumps."""
+    dumps = [side for side in (sides.left, sides.right) if side]
+    return [f"{problem.path}: {problem.reason}" for side in dumps for problem in side.problems]
 
 
 def exit_code_of(verdict: Finding) -> ExitCode:
