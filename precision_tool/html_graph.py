@@ -30,7 +30,7 @@ _THIN = 10
 _SWEEPS = 6
 _MAX_EDGE_LINES = 20
 _SHOWN_PORTS = 16
-_NAME = 32
+_NAME = 27
 
 
 @dataclass(frozen=True)

@@ -7,6 +7,7 @@ input gives the same bytes.
 from __future__ import annotations
 
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -253,7 +254,7 @@ def _remarks(story: Story) -> dict[str, Remark]:
     """Says in each box how the op fared, of the side that is wrong."""
     side = story.verdict.side
     remarks = {
-        op.op: Remark(f"{_ratio_words(op.ratio)}", "bad" if op.ratio > RATIO_LIMIT else "ok")
+        op.op: Remark(_ratio_words(op.ratio), "ok" if op.ratio <= RATIO_LIMIT else "bad")
         for op in story.measured.get(side, ())
     }
     for suspect in story.verdict.suspects:
@@ -267,7 +268,9 @@ def _remarks(story: Story) -> dict[str, Remark]:
 
 
 def _ratio_words(ratio: float) -> str:
-    return "no error" if ratio == 0 else f"error/bound {ratio:.3g}"
+    if ratio == 0:
+        return "no error"
+    return f"error/bound {ratio:.3g}" if math.isfinite(ratio) else "error/bound infinite"
 
 
 # -------------------------------------------------------------------------------------------------------- coverage

@@ -51,7 +51,7 @@ svg text {{ fill: var(--text); unicode-bidi: isolate; }}
 .band {{ fill: var(--band); }}
 line.limit {{ stroke: var(--limit); stroke-width: 1.5; stroke-dasharray: 7 4; }}
 svg text.limit {{ fill: var(--limit); }}
-svg text.mark {{ fill: var(--bad); font-weight: 600; }}
+svg text.mark {{ fill: var(--bad); font-weight: 600; stroke: var(--page); stroke-width: 3px; paint-order: stroke; }}
 .ok {{ fill: var(--ok); }}
 .bad {{ fill: var(--bad); }}
 .unknown {{ fill: var(--unknown); }}

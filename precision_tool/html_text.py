@@ -66,9 +66,8 @@ def element(name: str, content: str = "", **attributes: Value) -> str:
         attributes: ``stroke_width`` becomes ``stroke-width``, ``class_`` becomes ``class``; None leaves one out.
     """
     given = "".join(
-        f' {key.rstrip("_").replace("_", "-")}="{safe(_attribute(value))}"'
-        for key, value in attributes.items()
-        if value is not None
+        f' {key.rstrip("_").replace("_", "-")}="{safe(text, len(text))}"'  # a path of many points is long and whole
+        for key, text in ((key, _attribute(value)) for key, value in attributes.items() if value is not None)
     )
     return f"<{name}{given}>{content}</{name}>"
 
