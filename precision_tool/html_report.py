@@ -156,7 +156,8 @@ def _head_facts(story: Story) -> list[tuple[str, Value]]:
         if found is not None:
             facts += [(role, found.path), ("", f"{found.tensors} tensors, {_written(found)}")]
     facts += [("Saved verdict", story.source or None)]
-    facts += [("Note", note) for note in story.notes]
+    told = {f"{side.name}: {side.path}" for side in story.sides}
+    facts += [("Note", note) for note in story.notes if note not in told]
     return [*facts, ("Judged by", ", ".join(f"{name} {text}" for name, text in story.versions.items()) or None)]
 
 

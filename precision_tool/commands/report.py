@@ -69,13 +69,13 @@ class Report:
         text = document(story).encode("utf-8")
         target = asked or _new_target(workbench.workspace.report)
         _write(text, target, overwrite=args.overwrite)
-        return _result(story, problems, target, len(text))
+        return _result(story, problems, target)
 
 
-def _result(story: Story, problems: Sequence[str], target: Path, size: int) -> Result:
+def _result(story: Story, problems: Sequence[str], target: Path) -> Result:
     verdict = story.verdict
     ops = sum(map(len, story.measured.values()))
-    lines = [str(target), f"{size} bytes; {ops} ops by their ratio, {len(story.carried)} outputs by their difference"]
+    lines = [str(target), f"{ops} ops by their ratio, {len(story.carried)} outputs by their difference"]
     return Result(
         title=verdict.lines()[0],
         blocks=[Panel("Report", tuple(lines))],
