@@ -103,8 +103,8 @@ def _ratio_words(side: str, ops: Sequence[Measured]) -> str:
     zero = sum(op.ratio == 0 for op in ops)
     finite = [op for op in ops if math.isfinite(op.ratio) and op.ratio > 0]
     text = (
-        f"{len(ops)} ops of the {side} side were run again: above the limit {RATIO_LIMIT:g} {over}, of them "
-        f"infinite {endless} (a bit differs where none may, or a number is not finite), without any error {zero}."
+        f"{len(ops)} ops of the {side} side were run again. Above the limit of {RATIO_LIMIT:g}: {over}; infinite: "
+        f"{endless} (a bit differs where none may, or a number is not finite); without any error: {zero}."
     )
     if finite:
         worst = max(finite, key=lambda op: op.ratio)

@@ -39,7 +39,7 @@ table {{ border-collapse: collapse; width: 100%; font-size: 13px; margin: 8px 0;
 caption {{ text-align: left; font-weight: 600; padding: 4px 0; }}
 th, td {{ text-align: left; vertical-align: top; padding: 3px 10px 3px 0; border-bottom: 1px solid var(--line);
   min-width: 4em; }}
-.n {{ font-variant-numeric: tabular-nums; }}
+.n {{ font-variant-numeric: tabular-nums; white-space: nowrap; }}
 tr.bad td {{ background: var(--bad-page); }}
 figure {{ margin: 12px 0; overflow-x: auto; }}
 svg {{ display: block; width: 100%; min-width: 720px; height: auto; font-size: 11.5px; }}

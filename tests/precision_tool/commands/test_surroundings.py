@@ -24,6 +24,7 @@ LINES = {
     "nan": (["nan"], 0, False),
     "replay": (["replay", RAW], 1, True),
     "verdict": (["verdict"], 1, True),
+    "report": (["report"], 1, True),
     "ac": (["ac"], 1, False),
 }
 """Words, exit code, whether the name is on stdout."""
