@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from compare.bounds import FORMATS, RATIO_LIMIT, Array, Real
+
+if TYPE_CHECKING:
+    from compare.evaluation import Replay
 
 
 @dataclass(frozen=True)
@@ -134,3 +138,12 @@ def _errors(got: Array, exact: Array, bound: Real) -> tuple[Real, Array]:
     fine = both | (np.isnan(have) & np.isnan(want)) | overflow
     error = np.where(both, np.abs(have - want), 0.0)
     return np.where(math.isfinite(form.largest) & np.isfinite(error), error, np.inf), ~fine
+
+
+def local_error_ratios(got: Array, replay: Replay, slot: int) -> Real:
+    """Returns the ratio of error to bound of each element of one output, as :func:`judge` takes it."""
+    with np.errstate(all="ignore"):
+        ratio = _judged(got, replay.exact[slot], replay.bound[slot])[2]
+        if replay.flushed:
+            ratio = np.minimum(ratio, _judged(got, replay.flushed[slot], replay.flushed_bound[slot])[2])
+    return ratio

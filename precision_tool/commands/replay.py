@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,13 +51,20 @@ class Replay:
         parser.add_argument("-lt", "--left", default=None, help="dump directory (default: the newest of debug_0)")
         parser.add_argument("-g", "--graph", default=None, help="graph file of the dump")
         parser.add_argument("-p", "--print", type=int, default=5, metavar="N", help="worst elements to show (5)")
+        parser.add_argument(
+            "--export", default=None, metavar="DIR", help="write a script and its data that show the fault without us"
+        )
+        parser.add_argument("--force", action="store_true", help="replace files that --export finds there")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Replays; exit code 1 when the op is beyond its bound, 3 when it cannot be replayed for want of data."""
         if args.print < 0:
             raise UsageError(f"replay: -p {args.print}: the number of elements cannot be negative")
+        if args.force and not args.export:
+            raise UsageError("replay: --force goes with --export DIR")
         case = _find(args, workbench)
-        return _replay(case, args.print)
+        result = _replay(case, args.print)
+        return _exported(case, result, Path(args.export), args.force) if args.export else result
 
 
 @dataclass(frozen=True)
@@ -95,6 +102,28 @@ def _find(args: argparse.Namespace, workbench: Workbench) -> Case:
     if not known:
         raise DataError(f"{leaves[0]}: no graph beside this dump, and replay needs one; give it with -g FILE")
     raise unknown_op(name, known, "the graph of the dump")
+
+
+def _exported(case: Case, result: Result, folder: Path, force: bool) -> Result:
+    """Adds the files of the reproduction to the answer."""
+    from compare.isolation import input_records, load_values, output_records
+    from precision_tool.repro import LARGE, export
+
+    inputs = load_values(input_records(case.dump, case.graph, case.op)[0])
+    done = export(case.op, inputs, load_values(output_records(case.dump, case.op)), folder, force)
+    notes = [f"exported {done.why}; {done.size} bytes", f"run it anywhere: python {done.script}"]
+    if done.size > LARGE:
+        notes.append(f"{done.size} bytes are more than {LARGE}: too much for most mail")
+    facts = {
+        "script": str(done.script),
+        "data": str(done.data),
+        "rows_kept": None if done.rows is None else list(done.rows),
+        "cut": done.rows is not None,
+        "why": done.why,
+        "bytes": done.size,
+    }
+    files = [*result.files, done.script, done.data]
+    return replace(result, notes=[*result.notes, *notes], files=files, data={**result.data, "export": facts})
 
 
 def _replay(case: Case, shown: int) -> Result:
