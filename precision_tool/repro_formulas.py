@@ -126,6 +126,15 @@ BODIES: Mapping[str, str] = MappingProxyType(
         "ConcatD": "return [np.concatenate(x, axis=int(a.get('concat_dim', 0)))]",
         "Pack": "return [np.stack(x, axis=int(a.get('axis', 0)))]",
         "Identity": "return [x[0]]",
+        "ReadVariableOp": "return [x[0]]",
+        "Log1p": "return [np.log1p(x[0])]",
+        "Expm1": "return [np.expm1(x[0])]",
+        "Abs": "return [np.abs(x[0])]",
+        "Reciprocal": "return [1 / x[0]]",
+        "GreaterEqual": "return [x[0] >= x[1]]",
+        "Greater": "return [x[0] > x[1]]",
+        "LessEqual": "return [x[0] <= x[1]]",
+        "Less": "return [x[0] < x[1]]",
         "SoftmaxCrossEntropyWithLogits": _CROSS_ENTROPY,
         "SparseSoftmaxCrossEntropyWithLogits": _SPARSE_CROSS_ENTROPY,
         "ApplyAdamD": _ADAM,
@@ -170,7 +179,7 @@ ELEMENTWISE = frozenset(
     (
         *("Add", "Sub", "Mul", "RealDiv", "Maximum", "Minimum", "SquaredDifference", "AddN", "FusedMulAdd", "Relu"),
         *("ReluGrad", "Sigmoid", "SigmoidGrad", "Tanh", "TanhGrad", "Softplus", "Exp", "Log", "Sqrt", "Rsqrt"),
-        *("Square", "Neg", "Identity", "ApplyAdamD", "ApplyGradientDescent"),
+        *("Square", "Neg", "Identity", "Log1p", "Expm1", "Abs", "Reciprocal", "ApplyAdamD", "ApplyGradientDescent"),
     )
 )
 """Element-wise types: an input with the shape of the output in axis 0 is cut like it."""
