@@ -258,7 +258,7 @@ def _data(op: Op, whole: Part, part: Part, rows: Array | None, attributes: Mappi
             entry.create_system, entry.external_attr = 3, 0o644 << 16
             with archive.open(entry, "w", force_zip64=True) as out:
                 stored = values.view(np.uint16) if values.dtype.name == "bfloat16" else values
-                np.lib.format.write_array(out, np.asarray(stored, order="C"), version=(1, 0), allow_pickle=False)
+                np.save(out, np.asarray(stored, order="C"), allow_pickle=False)
     return file.getvalue()
 
 
