@@ -23,6 +23,7 @@ from dumpers.formats.atomic import atomic_file
 from precision_tool.dot import safe_file_name
 from precision_tool.plain_data import plain
 from precision_tool.repro_formulas import BODIES, ELEMENTWISE, ROW_INPUTS
+from precision_tool.repro_raw_op import raw_node
 from precision_tool.repro_script import compute_text, script_text
 
 if TYPE_CHECKING:
@@ -69,7 +70,7 @@ class Part:
 
 
 def export(
-    op: Op, given: Sequence[Array | None], written: Sequence[Array | None], folder: Path, force: bool
+    op: Op, given: Sequence[Array | None], written: Sequence[Array | None], folder: Path, *, overwrite: bool
 ) -> Exported:
     """Writes ``<name>.py`` and ``<name>.npz`` to ``folder``, which is made when missing.
 
@@ -78,7 +79,7 @@ def export(
         given: Its dumped inputs by slot.
         written: Its dumped outputs by slot.
         folder: Where the files go.
-        force: Whether files of these names may be replaced.
+        overwrite: Whether files of these names may be replaced.
 
     Raises:
         DataError: the op cannot be replayed or its tensors cannot be stored; nothing is written.
@@ -90,6 +91,9 @@ def export(
     if unknown:
         raise DataError(f"not exported: {unknown[0]} inside a fused op has no NumPy formula")
     attributes = _attributes(op, written)
+    if not chain and device_type(op.type) not in BODIES:
+        kind = op.original_types[0] if len(op.original_types) == 1 else op.type
+        attributes |= raw_node(kind, len(whole.inputs), attributes)
     _check_formula(op, chain, whole, attributes)
     rows, why = _rows(op, chain, whole)
     part = whole if rows is None else _cut(op, chain, whole, rows)
@@ -97,7 +101,7 @@ def export(
     text = script_text(op.type, chain, RATIO_LIMIT).encode("ascii")
     stem = safe_file_name(op.name, room=NAME_ROOM)
     paths = folder / f"{stem}.py", folder / f"{stem}.npz"
-    _write(paths, (text, data), force)
+    _write(paths, (text, data), overwrite=overwrite)
     return Exported(*paths, None if rows is None else tuple(int(k) for k in rows), why, len(text) + len(data))
 
 
@@ -131,26 +135,23 @@ def _whole(op: Op, given: Sequence[Array | None], written: Sequence[Array | None
 
 
 def _attributes(op: Op, written: Sequence[Array | None]) -> dict[str, Any]:
-    """Returns what the formula reads: the op's own attributes, dtypes of its outputs, its name among TensorFlow's."""
+    """Returns what the formula reads: the op's own attributes, dtypes of its outputs."""
     found = {name: plain(value) for name, value in op.attrs.items() if not name.startswith("_")}
     found["output_dtypes"] = ["" if x is None else x.dtype.name for x in written]
-    found["raw_op"] = op.original_types[0] if len(op.original_types) == 1 else op.type
     return found
 
 
 def _check_formula(
     op: Op, chain: Sequence[tuple[str, tuple[int, ...]]], part: Part, attributes: Mapping[str, Any]
 ) -> None:
-    """Makes sure that the script will find what the replay found; a type that TensorFlow computes is not checked."""
-    if not chain and device_type(op.type) not in BODIES:
-        return
+    """Makes sure that the script will find what the replay found."""
     space: dict[str, Any] = {"np": np}
     # A text of ours, chosen by type; names, attributes and tensors only ever are arguments.
     exec(compute_text(op.type, chain), space)
     try:
         with np.errstate(all="ignore"):
             found = space["compute"]([_wide(x) for x in part.inputs], attributes)
-    except (ValueError, IndexError, TypeError, KeyError, SystemExit) as error:
+    except Exception as error:  # whatever NumPy or TensorFlow raises
         raise DataError(f"not exported: the formula of the script does not fit this op: {error}") from error
     for slot in part.outputs:
         right, bound = np.asarray(part.replay.exact[slot]), part.replay.bound[slot]
@@ -270,15 +271,15 @@ def _wide(x: Array) -> Array:
     return x.astype(np.float64) if x.dtype.kind in "fV" else x
 
 
-def _write(paths: tuple[Path, Path], contents: tuple[bytes, bytes], force: bool) -> None:
+def _write(paths: tuple[Path, Path], contents: tuple[bytes, bytes], *, overwrite: bool) -> None:
     """Writes the data, then the script: where the script is, the data is too."""
     for path in paths:
-        if os.path.lexists(path) and not force:
-            raise UsageError(f"{path}: is there already; --force replaces it")
+        if os.path.lexists(path) and not overwrite:
+            raise UsageError(f"{path}: exists; give another folder, or --overwrite")
     try:
         paths[0].parent.mkdir(parents=True, exist_ok=True)
         for path, content in reversed(list(zip(paths, contents, strict=True))):
             with atomic_file(path) as out:
                 out.write(content)
     except OSError as error:
-        raise UsageError(f"{error.filename or paths[0].parent}: cannot be written: {error.strerror}") from error
+        raise UsageError(f"--export {paths[0].parent}: cannot be written: {error.strerror}") from error

@@ -54,9 +54,11 @@ return [np.{0}(x[0], axis=axes, keepdims=bool(a.get("keep_dims") or a.get("keepd
 _GATHER = """\
 batch = int(a.get("batch_dims", 0))
 axis = int(np.ravel(x[2] if len(x) > 2 else a.get("axis", batch))[0]) % x[0].ndim
-if batch:
-    raise SystemExit("this script does not gather in batches")
-return [np.take(x[0], x[1], axis=axis)]"""
+if not batch:
+    return [np.take(x[0], x[1], axis=axis)]
+tables, ids = (k.reshape((-1,) + k.shape[batch:]) for k in x[:2])
+rows = [np.take(table, index, axis=axis - batch) for table, index in zip(tables, ids)]
+return [np.reshape(rows, x[0].shape[:axis] + x[1].shape[batch:] + x[0].shape[axis + 1:])]"""
 
 _SEGMENTS = """\
 data, ids = x[0], x[1]
@@ -142,23 +144,6 @@ BODIES: Mapping[str, str] = MappingProxyType(
     }
 )
 """Function bodies by device type."""
-
-RAW_OP = """\
-import inspect
-import tensorflow as tf
-if hasattr(tf.compat.v1, "enable_eager_execution"):
-    tf.compat.v1.enable_eager_execution()
-call = getattr(tf.raw_ops, a["raw_op"])
-names = [k for k in inspect.signature(call).parameters if k != "name"]
-settings = dict((k, a[k]) for k in names[len(x):] if k in a)
-try:
-    out = call(**dict(zip(names, x), **settings))
-except (tf.errors.InvalidArgumentError, tf.errors.NotFoundError):  # no float64 kernel
-    narrow = [k.astype(np.float32) if k.dtype == np.float64 else k for k in x]
-    out = call(**dict(zip(names, narrow), **settings))
-outputs = out if isinstance(out, (list, tuple)) else [out]
-return [k if k.dtype.kind in "iub" else k.astype(np.float64) for k in (np.asarray(k) for k in outputs)]"""
-"""Body for a type without a formula: the same op in TensorFlow, in float64 where that has a kernel."""
 
 ROW_INPUTS: Mapping[str, tuple[int, ...]] = MappingProxyType(
     {

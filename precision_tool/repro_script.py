@@ -6,25 +6,32 @@ import textwrap
 from collections.abc import Sequence
 
 from compare.kernels.table import device_type, find_kernel
-from precision_tool.repro_formulas import BODIES, RAW_OP
+from precision_tool.repro_formulas import BODIES
+from precision_tool.repro_raw_op import RAW_OP
 
 _HEAD = '''\
 """Runs one operator again in float64 and holds what a device wrote against it. Needs Python 3.7 and {needs}.
 
     python THIS_FILE.py        reads the .npz of the same name beside it
 
-Exit code 1: an element is off by more than LIMIT times its bound, which rounding does not explain; 0: none is.
+Exit code 1: an element is off by more than LIMIT times its bound, which rounding does not explain; 0: none is;
+3: this could not be found out, the reason is on the standard error.
 The bound of each element is in the .npz: {bound}
 """
 import json
 import os
 import sys
 
-import numpy as np
+try:
+    import numpy as np
+except ImportError as error:
+    sys.stderr.write("%s\\n" % error)
+    sys.exit(3)
 
 LIMIT = {limit}
 LARGEST = {{"float64": np.finfo(np.float64).max, "float32": float(np.finfo(np.float32).max),
            "float16": 65504.0, "bfloat16": 2.0 ** 128 - 2.0 ** 120}}
+DATA = os.path.splitext(os.path.abspath(__file__))[0] + ".npz"
 NORMAL = {{"float64": 2.0 ** -1022, "float32": 2.0 ** -126, "bfloat16": 2.0 ** -126}}
 
 '''
@@ -60,7 +67,7 @@ def judge(got, right, bound, dtype):
 
 def main():
     """Prints the op and its worst elements; returns the exit code."""
-    data = np.load(os.path.splitext(os.path.abspath(__file__))[0] + ".npz", allow_pickle=False)
+    data = np.load(DATA, allow_pickle=False)
     meta = json.loads(data["meta"].tobytes().decode("ascii"))
     print("op:", json.dumps(meta["op"])[:300])
     print("type:", json.dumps(meta["type"]), " attributes:", json.dumps(meta["attributes"], sort_keys=True)[:2000])
@@ -99,7 +106,12 @@ def main():
 
 if __name__ == "__main__":
     np.seterr(all="ignore")
-    sys.exit(main())
+    try:
+        code = main()
+    except Exception as error:  # a missing package, a damaged file: not the fault that this script shows
+        sys.stderr.write("%s: %s: %s\\n" % (DATA, type(error).__name__, (str(error).splitlines() or [""])[0]))
+        code = 3
+    sys.exit(code)
 '''
 
 

@@ -54,17 +54,17 @@ class Replay:
         parser.add_argument(
             "--export", default=None, metavar="DIR", help="write a script and its data that show the fault without us"
         )
-        parser.add_argument("--force", action="store_true", help="replace files that --export finds there")
+        parser.add_argument("--overwrite", action="store_true", help="replace files that --export finds there")
 
     def run(self, args: argparse.Namespace, workbench: Workbench, progress: Progress) -> Result:
         """Replays; exit code 1 when the op is beyond its bound, 3 when it cannot be replayed for want of data."""
         if args.print < 0:
             raise UsageError(f"replay: -p {args.print}: the number of elements cannot be negative")
-        if args.force and not args.export:
-            raise UsageError("replay: --force goes with --export DIR")
+        if args.overwrite and not args.export:
+            raise UsageError("replay: --overwrite goes with --export DIR")
         case = _find(args, workbench)
         result = _replay(case, args.print)
-        return _exported(case, result, Path(args.export), args.force) if args.export else result
+        return _exported(case, result, Path(args.export), overwrite=args.overwrite) if args.export else result
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ def _find(args: argparse.Namespace, workbench: Workbench) -> Case:
     raise unknown_op(name, known, "the graph of the dump")
 
 
-def _exported(case: Case, result: Result, folder: Path, force: bool) -> Result:
+def _exported(case: Case, result: Result, folder: Path, *, overwrite: bool) -> Result:
     """Adds the files of the reproduction to the answer."""
     from compare.isolation import input_records, load_values, output_records
     from precision_tool.repro import LARGE, export
 
     inputs = load_values(input_records(case.dump, case.graph, case.op)[0])
-    done = export(case.op, inputs, load_values(output_records(case.dump, case.op)), folder, force)
+    done = export(case.op, inputs, load_values(output_records(case.dump, case.op)), folder, overwrite=overwrite)
     notes = [f"exported {done.why}; {done.size} bytes", f"run it anywhere: python {done.script}"]
     if done.size > LARGE:
         notes.append(f"{done.size} bytes are more than {LARGE}: too much for most mail")
