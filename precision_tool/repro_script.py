@@ -70,7 +70,8 @@ def main():
     data = np.load(DATA, allow_pickle=False)
     meta = json.loads(data["meta"].tobytes().decode("ascii"))
     print("op:", json.dumps(meta["op"])[:300])
-    print("type:", json.dumps(meta["type"]), " attributes:", json.dumps(meta["attributes"], sort_keys=True)[:2000])
+    shown = {k: v for k, v in meta["attributes"].items() if k not in ("node", "types", "output_dtypes")}
+    print("type:", json.dumps(meta["type"]), " attributes:", json.dumps(shown, sort_keys=True)[:2000])
     inputs = [wide(data["input_%d" % k], port["dtype"]) for k, port in enumerate(meta["inputs"])]
     for k, port in enumerate(meta["inputs"]):
         print("input %d: %s %s" % (k, port["dtype"], port["shape"]), "here: %s" % list(inputs[k].shape))

@@ -259,6 +259,23 @@ def test_type_without_a_formula_runs_in_tensorflow(kind, tmp_path):
     assert first_line(answer.stdout)[0] == tuple(k - 1 for k in out[-1].shape)
 
 
+def test_batch_norm_needs_the_float32_kernel_and_runs(tmp_path):
+    """TensorFlow has no float64 kernel: the script falls back, what it leaves out is far below the bound."""
+    tf = pytest.importorskip("tensorflow")
+    x, scale, offset, none = floats(8, 4, 4, 3), floats(3), floats(3), floats(0)
+    attrs = {"T": "float32", "U": "float32", "epsilon": 1e-3, "data_format": "NHWC", "is_training": True}
+    ports = (Port("float32"),) * 6
+    op = Op("bn", "FusedBatchNormV3", output_ports=ports, attrs={**attrs, "exponential_avg_factor": 1.0})
+    inputs = [x, scale, offset, none, none]
+    raw = tf.raw_ops.FusedBatchNormV3(x=x, scale=scale, offset=offset, mean=none, variance=none, epsilon=1e-3)
+    out = [np.array(k) for k in raw]
+    assert run(export(op, inputs, out, tmp_path / "a", overwrite=False).script).returncode == 0
+    out[0][2, 1, 3, 1] += 0.1
+    answer = run(export(op, inputs, out, tmp_path / "b", overwrite=False).script)
+    assert answer.returncode == 1
+    assert first_line(answer.stdout)[0] == (2, 1, 3, 1)
+
+
 HELD = ("ResourceGather", "ResourceApplyAdam", "ApplyGradientDescent")
 
 
